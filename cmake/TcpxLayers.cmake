@@ -1,0 +1,33 @@
+# One object target per folder of src/; a layer may use only the layers below it.
+# tests/check_layers.py holds the includes to the same order.
+
+# tcpx_layer(<name> [<lower layer>...]): target tcpx_<name> from every .cc below this folder.
+function(tcpx_layer name)
+  set(target tcpx_${name})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  set(scope PUBLIC)
+  if(sources)
+    add_library(${target} OBJECT ${sources})
+    set_property(GLOBAL APPEND PROPERTY TCPX_OBJECT_LAYERS ${target})
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(${target} ${scope} ${PROJECT_SOURCE_DIR}/src
+                                                ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(${target} ${scope} tcpx_dep_fmt tcpx_dep_json OpenSSL::Crypto
+                                           Threads::Threads)
+  foreach(lower IN LISTS ARGN)
+    target_link_libraries(${target} ${scope} tcpx_${lower})
+  endforeach()
+endfunction()
+
+# tcpx_use_layers(<target> <layer>...): links the layers' objects. Objects do not travel through
+# other object targets, so every layer that is needed has to be named.
+function(tcpx_use_layers target)
+  foreach(layer IN LISTS ARGN)
+    target_link_libraries(${target} PRIVATE tcpx_${layer})
+  endforeach()
+endfunction()
+
+set(TCPX_ALL_LAYERS base config wire memory topo path session engine capi)

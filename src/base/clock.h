@@ -1,0 +1,27 @@
+// One clock for deadlines, ages and receipts: CLOCK_MONOTONIC in nanoseconds.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace tcpx {
+
+using Nanos = int64_t;
+inline constexpr Nanos kMicro = 1'000;
+inline constexpr Nanos kMilli = 1'000'000;
+inline constexpr Nanos kSecond = 1'000'000'000;
+inline constexpr Nanos kNever = INT64_MAX;
+
+inline Nanos now_ns() {
+  timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return ts.tv_sec * kSecond + ts.tv_nsec;
+}
+
+// now + delay, saturating: a huge timeout means "never", not a date in the past.
+inline Nanos deadline_after(Nanos now, Nanos delay) {
+  return delay >= kNever - now ? kNever : now + delay;
+}
+
+}  // namespace tcpx

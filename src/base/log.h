@@ -1,0 +1,58 @@
+// The engine's log: one callback, a level, complete lines. Nothing is printed without a callback.
+// Log once, where the cause is known; callers add context to the Status instead.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+#include <tcpx/tcpx.h>
+
+namespace tcpx {
+
+class Log {
+ public:
+  Log() = default;
+  Log(tcpx_log_fn fn, void* user, tcpx_log_level level) : fn_(fn), user_(user), level_(level) {}
+
+  bool enabled(tcpx_log_level level) const { return fn_ != nullptr && level <= level_; }
+  void write(tcpx_log_level level, const std::string& line) const {
+    if (enabled(level)) fn_(user_, level, line.c_str());
+  }
+  template <class... Args>
+  void error(fmt::format_string<Args...> format, Args&&... args) const {
+    log(TCPX_LOG_ERROR, format, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  void warn(fmt::format_string<Args...> format, Args&&... args) const {
+    log(TCPX_LOG_WARN, format, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  void info(fmt::format_string<Args...> format, Args&&... args) const {
+    log(TCPX_LOG_INFO, format, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  void debug(fmt::format_string<Args...> format, Args&&... args) const {
+    log(TCPX_LOG_DEBUG, format, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  void trace(fmt::format_string<Args...> format, Args&&... args) const {
+    log(TCPX_LOG_TRACE, format, std::forward<Args>(args)...);
+  }
+
+ private:
+  template <class... Args>
+  void log(tcpx_log_level level, fmt::format_string<Args...> format, Args&&... args) const {
+    if (enabled(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  tcpx_log_fn fn_ = nullptr;
+  void* user_ = nullptr;
+  tcpx_log_level level_ = TCPX_LOG_INFO;
+};
+
+// Printable form of bytes that came from a peer: control characters and quotes are escaped.
+std::string escaped(std::string_view text);
+
+}  // namespace tcpx

@@ -1,0 +1,24 @@
+// Waiting on a condition variable until a time of our clock.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/clock.h"
+
+namespace tcpx {
+
+// Whether the predicate became true in time. std::chrono::steady_clock is CLOCK_MONOTONIC here.
+template <class Predicate>
+bool wait_until(std::condition_variable& cv, std::unique_lock<std::mutex>& lock, Nanos deadline,
+                Predicate predicate) {
+  if (deadline == kNever) {
+    cv.wait(lock, predicate);
+    return true;
+  }
+  std::chrono::steady_clock::time_point when{std::chrono::nanoseconds(deadline)};
+  return cv.wait_until(lock, when, predicate);
+}
+
+}  // namespace tcpx

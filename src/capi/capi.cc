@@ -1,0 +1,379 @@
+// The C ABI: arguments in, Status out. Exceptions (only bad_alloc can occur) stop here.
+#include <tcpx/tcpx.h>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/ids.h"
+#include "base/version.h"
+#include "engine/engine.h"
+#include "engine/notice_queue.h"
+#include "engine/report.h"
+
+using tcpx::Nanos;
+using tcpx::Status;
+
+struct tcpx_engine {
+  std::unique_ptr<tcpx::Engine> engine;
+};
+struct tcpx_transfer {
+  std::shared_ptr<tcpx::Transfer> transfer;
+  Nanos default_deadline;
+  std::string error_text;
+};
+
+namespace {
+
+thread_local std::string last_error;
+thread_local tcpx_blast last_blast = TCPX_BLAST_NOTHING;
+
+tcpx_code report(const Status& status) {
+  if (status.ok() || status.code() == TCPX_IN_PROGRESS) return status.code();
+  last_error = status.text();
+  last_blast = status.blast();
+  return status.code();
+}
+
+tcpx_code bad(const char* text) {
+  return report(tcpx::bad_call(TCPX_INVALID_ARGUMENT, text));
+}
+
+// Runs f, which returns a Status, and turns everything it can end with into a code.
+template <class F>
+tcpx_code guarded(F&& f) noexcept {
+  try {
+    return report(f());
+  } catch (const std::bad_alloc&) {
+    last_error.clear();
+    last_blast = TCPX_BLAST_NOTHING;
+    return TCPX_NO_MEMORY;
+  } catch (...) {
+    last_error.clear();
+    last_blast = TCPX_BLAST_NOTHING;
+    return TCPX_INTERNAL;
+  }
+}
+
+Nanos deadline_of(int64_t timeout_ms, Nanos fallback) {
+  Nanos now = tcpx::now_ns();
+  if (timeout_ms < 0) return tcpx::deadline_after(now, fallback);
+  if (timeout_ms > tcpx::kNever / tcpx::kMilli) return tcpx::kNever;
+  return tcpx::deadline_after(now, timeout_ms * tcpx::kMilli);
+}
+
+Nanos deadline_of(int64_t timeout_ms, tcpx_engine* engine) {
+  return deadline_of(timeout_ms, engine->engine->shared().options.deadline);
+}
+
+Status copy_out(const void* bytes, size_t size, void* buffer, size_t* length) {
+  size_t room = *length;
+  *length = size;
+  if (size > room)
+    return tcpx::bad_call(TCPX_BUFFER_TOO_SMALL, fmt::format("{} bytes are needed", size));
+  if (size > 0) memcpy(buffer, bytes, size);
+  return {};
+}
+
+tcpx_code transfer_code(tcpx_transfer* transfer) {
+  int code = transfer->transfer->code.load(std::memory_order_acquire);
+  if (code == tcpx::kNotPosted) return bad("the transfer was never posted; call tcpx_post first");
+  if (code != TCPX_OK && code != TCPX_IN_PROGRESS) {
+    std::lock_guard lock(transfer->transfer->peer->mu);
+    return report(transfer->transfer->status);
+  }
+  return static_cast<tcpx_code>(code);
+}
+
+}  // namespace
+
+extern "C" {
+
+// ---- library
+
+const char* tcpx_version(void) { return tcpx::kVersion; }
+const char* tcpx_code_name(tcpx_code code) { return tcpx::code_name(code); }
+const char* tcpx_last_error(void) { return last_error.c_str(); }
+tcpx_blast tcpx_last_blast(void) { return last_blast; }
+
+// ---- engine
+
+tcpx_code tcpx_engine_create(const tcpx_option* options, size_t count, tcpx_log_fn log,
+                             void* log_user, tcpx_engine** out) {
+  return guarded([&]() -> Status {
+    if (out == nullptr || (options == nullptr && count > 0))
+      return tcpx::bad_call(TCPX_INVALID_ARGUMENT, "engine and options must not be null");
+    tcpx::NameValues values;
+    for (size_t i = 0; i < count; ++i) {
+      if (options[i].name == nullptr || options[i].value == nullptr)
+        return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
+                              fmt::format("option {} has no name or no value", i));
+      values.emplace_back(options[i].name, options[i].value);
+    }
+    tcpx::Config config;
+    if (Status status = tcpx::load_config(values, environ, &config); !status) return status;
+    auto handle = std::make_unique<tcpx_engine>();
+    tcpx::Log logger(log, log_user, config.options.log_level);
+    Status status = tcpx::Engine::create(std::move(config), logger, nullptr, &handle->engine);
+    if (status) *out = handle.release();
+    return status;
+  });
+}
+
+void tcpx_engine_destroy(tcpx_engine* engine) { delete engine; }
+
+tcpx_code tcpx_connection_info(tcpx_engine* engine, void* buffer, size_t* length) {
+  if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
+  auto& info = engine->engine->connection_info();
+  return guarded([&] { return copy_out(info.data(), info.size(), buffer, length); });
+}
+
+tcpx_code tcpx_config_text(tcpx_engine* engine, char* buffer, size_t* length) {
+  if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
+  return guarded([&] {
+    std::string text = engine->engine->config().to_text();
+    return copy_out(text.data(), text.size(), buffer, length);
+  });
+}
+
+tcpx_code tcpx_counters_json(tcpx_engine* engine, char* buffer, size_t* length) {
+  if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
+  return guarded([&] {
+    std::string text = engine->engine->counters_json();
+    return copy_out(text.data(), text.size(), buffer, length);
+  });
+}
+
+// ---- peers
+
+tcpx_code tcpx_connect(tcpx_engine* engine, const void* info, size_t length, tcpx_peer* peer) {
+  if (engine == nullptr || info == nullptr || peer == nullptr)
+    return bad("engine, info and peer must not be null");
+  return guarded([&] {
+    return engine->engine->connect({static_cast<const uint8_t*>(info), length}, peer);
+  });
+}
+
+tcpx_code tcpx_connect_address(tcpx_engine* engine, const char* address, tcpx_peer* peer) {
+  if (engine == nullptr || address == nullptr || peer == nullptr)
+    return bad("engine, address and peer must not be null");
+  return guarded([&] { return engine->engine->connect_address(address, peer); });
+}
+
+tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer id, int64_t timeout_ms) {
+  if (engine == nullptr) return bad("engine must not be null");
+  return guarded([&]() -> Status {
+    std::shared_ptr<tcpx::Peer> peer;
+    if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
+    return peer->wait_connected(deadline_of(timeout_ms, engine));
+  });
+}
+
+tcpx_code tcpx_accept(tcpx_engine* engine, int64_t timeout_ms, tcpx_peer* peer) {
+  if (engine == nullptr || peer == nullptr) return bad("engine and peer must not be null");
+  return guarded([&] { return engine->engine->accept(deadline_of(timeout_ms, engine), peer); });
+}
+
+tcpx_code tcpx_disconnect(tcpx_engine* engine, tcpx_peer peer) {
+  if (engine == nullptr) return bad("engine must not be null");
+  return guarded([&] { return engine->engine->disconnect(peer); });
+}
+
+tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) {
+  if (engine == nullptr || out == nullptr) return bad("engine and info must not be null");
+  return guarded([&]() -> Status {
+    std::shared_ptr<tcpx::Peer> peer;
+    if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
+    tcpx_peer_info info{};
+    tcpx::Peer::State state = peer->state();
+    info.state = state == tcpx::Peer::State::kUp           ? TCPX_OK
+                 : state == tcpx::Peer::State::kConnecting ? TCPX_IN_PROGRESS
+                                                           : peer->end_status().code();
+    info.lanes = peer->live_lanes();
+    auto text = [](const std::string& from, char* to, size_t size) {
+      snprintf(to, size, "%s", from.c_str());
+    };
+    text("tcp", info.path, sizeof info.path);
+    text(peer->interfaces(), info.interfaces, sizeof info.interfaces);
+    if (peer->uid_known()) {
+      info.generation = peer->session();
+      text(tcpx::to_hex(peer->uid()), info.engine_id, sizeof info.engine_id);
+      text(peer->name(), info.name, sizeof info.name);
+    }
+    *out = info;
+    return {};
+  });
+}
+
+// ---- memory
+
+tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
+                        tcpx_region* region) {
+  if (engine == nullptr || region == nullptr) return bad("engine and region must not be null");
+  return guarded(
+      [&] { return engine->engine->register_memory(address, length, access, region); });
+}
+
+tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region) {
+  if (engine == nullptr) return bad("engine must not be null");
+  return guarded([&] { return engine->engine->deregister(region); });
+}
+
+tcpx_code tcpx_region_export(tcpx_engine* engine, tcpx_region region, void* buffer,
+                             size_t* length) {
+  if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
+  return guarded([&]() -> Status {
+    tcpx::wire::RegionDescription description;
+    if (Status status = engine->engine->describe_region(region, &description); !status)
+      return status;
+    auto bytes = tcpx::wire::encode_region(description);
+    return copy_out(bytes.data(), bytes.size(), buffer, length);
+  });
+}
+
+tcpx_code tcpx_region_import(const void* bytes, size_t length, tcpx_remote_region* region) {
+  if (bytes == nullptr || region == nullptr) return bad("bytes and region must not be null");
+  return guarded([&]() -> Status {
+    tcpx::wire::RegionDescription description;
+    Status status =
+        tcpx::wire::decode_region({static_cast<const uint8_t*>(bytes), length}, &description);
+    if (!status) return status;
+    *region = {};
+    std::copy(description.uid.begin(), description.uid.end(), region->engine_id);
+    region->id = tcpx::make_region_id(description.slot, description.generation);
+    region->length = description.length;
+    region->access = description.access;
+    return {};
+  });
+}
+
+// ---- transfers
+
+tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
+                       const tcpx_local_piece* local, const tcpx_remote_piece* remote,
+                       size_t pieces, tcpx_transfer** out) {
+  if (engine == nullptr || local == nullptr || remote == nullptr || out == nullptr || pieces == 0)
+    return bad("a transfer needs an engine and two lists of the same length with at least one "
+               "piece");
+  if (op != TCPX_WRITE && op != TCPX_READ) return bad("op must be TCPX_WRITE or TCPX_READ");
+  return guarded([&]() -> Status {
+    auto handle = std::make_unique<tcpx_transfer>();
+    handle->default_deadline = engine->engine->shared().options.deadline;
+    Status status = engine->engine->prepare(peer, op, {local, pieces}, {remote, pieces},
+                                            &handle->transfer);
+    if (status) *out = handle.release();
+    return status;
+  });
+}
+
+tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args) {
+  if (transfer == nullptr) return bad("transfer must not be null");
+  if (args != nullptr && args->has_notify != 0 && args->notify == nullptr &&
+      args->notify_length > 0)
+    return bad("notify must not be null when notify_length is not 0");
+  return guarded([&]() -> Status {
+    tcpx::Peer& peer = *transfer->transfer->peer;
+    std::shared_ptr<tcpx::Notice> notice;
+    if (args != nullptr && args->has_notify != 0) {
+      uint64_t limit = peer.shared().options.max_notify_bytes;
+      if (args->notify_length > limit)
+        return tcpx::bad_call(TCPX_LIMIT, fmt::format("notification of {} bytes; max_notify_bytes "
+                                                      "is {}", args->notify_length, limit));
+      notice = std::make_shared<tcpx::Notice>();
+      auto* bytes = static_cast<const uint8_t*>(args->notify);
+      notice->bytes.assign(bytes, bytes + args->notify_length);
+    }
+    Nanos deadline = deadline_of(args == nullptr ? -1 : args->deadline_ms,
+                                 transfer->default_deadline);
+    return peer.post(transfer->transfer, std::move(notice), deadline);
+  });
+}
+
+tcpx_code tcpx_poll(tcpx_transfer* transfer) {
+  if (transfer == nullptr) return bad("transfer must not be null");
+  if (transfer->transfer->in_progress()) transfer->transfer->peer->poll(*transfer->transfer);
+  return transfer_code(transfer);
+}
+
+tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms) {
+  if (transfer == nullptr) return bad("transfer must not be null");
+  if (transfer->transfer->in_progress())
+    transfer->transfer->peer->wait(*transfer->transfer,
+                                   deadline_of(timeout_ms, transfer->default_deadline));
+  return transfer_code(transfer);
+}
+
+tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms) {
+  if (transfer == nullptr) return bad("transfer must not be null");
+  if (!transfer->transfer->in_progress()) return TCPX_OK;
+  return guarded([&] {
+    return transfer->transfer->peer->cancel(transfer->transfer,
+                                            deadline_of(timeout_ms, transfer->default_deadline));
+  });
+}
+
+void tcpx_release(tcpx_transfer* transfer) {
+  if (transfer == nullptr) return;
+  if (transfer->transfer->in_progress())
+    (void)guarded([&]() -> Status {
+      transfer->transfer->peer->release(transfer->transfer);
+      return {};
+    });
+  delete transfer;
+}
+
+tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt) {
+  if (transfer == nullptr || receipt == nullptr) return bad("transfer and receipt must not be null");
+  return guarded([&]() -> Status {
+    *receipt = tcpx::receipt_of(*transfer->transfer);
+    return {};
+  });
+}
+
+tcpx_code tcpx_receipt_json(tcpx_transfer* transfer, char* buffer, size_t* length) {
+  if (transfer == nullptr || length == nullptr) return bad("transfer and length must not be null");
+  return guarded([&] {
+    std::string text = tcpx::receipt_json_of(*transfer->transfer);
+    return copy_out(text.data(), text.size(), buffer, length);
+  });
+}
+
+const char* tcpx_transfer_error(tcpx_transfer* transfer) {
+  if (transfer == nullptr) return "";
+  std::lock_guard lock(transfer->transfer->peer->mu);
+  transfer->error_text = transfer->transfer->status.text();
+  return transfer->error_text.c_str();
+}
+
+// ---- notifications
+
+tcpx_code tcpx_notify(tcpx_engine* engine, tcpx_peer id, const void* bytes, size_t length,
+                      int64_t timeout_ms) {
+  if (engine == nullptr || (bytes == nullptr && length > 0))
+    return bad("engine and bytes must not be null");
+  return guarded([&]() -> Status {
+    uint64_t limit = engine->engine->shared().options.max_notify_bytes;
+    if (length > limit)
+      return tcpx::bad_call(TCPX_LIMIT, fmt::format("notification of {} bytes; max_notify_bytes is "
+                                                    "{}", length, limit));
+    std::shared_ptr<tcpx::Peer> peer;
+    if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
+    auto notice = std::make_shared<tcpx::Notice>();
+    auto* data = static_cast<const uint8_t*>(bytes);
+    notice->bytes.assign(data, data + length);
+    return peer->notify(std::move(notice), deadline_of(timeout_ms, engine));
+  });
+}
+
+tcpx_code tcpx_next_notification(tcpx_engine* engine, int64_t timeout_ms, tcpx_peer* peer,
+                                 void* buffer, size_t* length) {
+  if (engine == nullptr || length == nullptr || (buffer == nullptr && *length > 0))
+    return bad("engine, buffer and length must not be null");
+  return engine->engine->shared().inbox->pop(deadline_of(timeout_ms, engine), peer, buffer,
+                                             length);
+}
+
+}  // extern "C"

@@ -1,0 +1,60 @@
+// How a row's text becomes a field of Options and back. The row's `range` text is the one place
+// that says what is allowed: it is shown to users and parsed here.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/status.h"
+#include "config/options.h"
+
+namespace tcpx::config {
+
+struct Count {
+  uint32_t Options::*field;
+};
+struct Size {
+  uint64_t Options::*field;
+};
+struct Time {
+  Nanos Options::*field;
+};
+struct Choice {  // range "a|b": a is true, b is false
+  bool Options::*field;
+};
+struct Level {
+  tcpx_log_level Options::*field;
+};
+struct Text {
+  std::string Options::*field;
+  Status (*check)(std::string_view text);
+  bool secret = false;
+};
+using Field = std::variant<Count, Size, Time, Choice, Level, Text>;
+
+struct Row {
+  OptionRow option;
+  const char* example;
+  Field field;
+};
+
+// A failure's text says what is wrong with the value and shows a right one.
+Status set_field(const Row& row, std::string_view text, Options* options);
+// Canonical text; a secret is "(set)" or "".
+std::string field_text(const Row& row, const Options& options);
+
+// Checks for Text rows.
+Status check_name(std::string_view text);
+Status check_interfaces(std::string_view text);
+Status check_listen(std::string_view text);
+Status check_advertise(std::string_view text);
+Status check_port_range(std::string_view text);
+Status check_key(std::string_view text);
+Status check_key_file(std::string_view text);
+Status check_require_path(std::string_view text);
+Status check_allow_path(std::string_view text);
+
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+}  // namespace tcpx::config

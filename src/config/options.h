@@ -1,0 +1,105 @@
+// The option table: one row per option gives its environment name (TCPX_<NAME>), API and NIXL key,
+// command line flag (--<name-with-dashes>), unit, default, range and help.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace tcpx {
+
+// tcpx.hpp has a tcpx::Options of its own. One program may hold both (the tcpx command does), so this
+// one needs another linkage name; an inline namespace gives it one and changes no source.
+inline namespace settings {
+
+// The values an engine runs with. Field names are option names.
+struct Options {
+  std::string name;                    // shown to peers and in logs; default host:pid
+  std::string interfaces = "auto";     // auto | names | addresses | CIDRs, comma-separated
+  std::string listen;                  // address to listen on; empty: the addresses of `interfaces`
+  std::string port_range = "0";        // 0: any; "20000" or "20000-20099"
+  std::string advertise;               // address put into connection info instead of the listened one
+  uint32_t lanes = 0;                  // 0 = auto
+  uint64_t chunk_bytes = 512 << 10;
+  uint32_t window = 16;                // chunks in flight per lane and direction
+  bool adaptive_striping = true;       // option "striping": adaptive | round_robin
+  bool pacing = false;                 // wait for each chunk's confirmation before the next one
+  uint32_t io_threads = 0;             // 0 = auto
+  Nanos spin = 50 * kMicro;            // how long an idle loop spins before it sleeps
+  Nanos deadline = 30 * kSecond;       // of a transfer or call that names none
+  Nanos connect_timeout = 10 * kSecond;
+  Nanos handshake_timeout = 5 * kSecond;
+  Nanos keepalive = 1 * kSecond;       // silence after which a lane is pinged
+  Nanos peer_timeout = 15 * kSecond;   // silence after which a peer is given up
+  Nanos lane_timeout = 2 * kSecond;    // silence after which one lane is given up while others live
+  bool auth = true;                    // off: anyone who can connect is a peer
+  std::string auth_key;                // shared key, text; exclusive with auth_key_file
+  std::string auth_key_file;           // file whose bytes (without trailing newline) are the key
+  uint32_t max_half_open = 64;         // connections that have not proved themselves yet
+  uint32_t max_peers = 4096;
+  uint64_t max_notify_bytes = 16 << 20;
+  uint64_t socket_buffer = 0;          // SO_SNDBUF/SO_RCVBUF; 0: the kernel tunes it
+  std::string require_path;            // a transfer fails rather than use another path
+  std::string allow_path = "tcp";      // comma-separated
+  tcpx_log_level log_level = TCPX_LOG_INFO;
+};
+
+}  // namespace settings
+
+struct OptionRow {
+  const char* name;
+  const char* unit;          // "bytes", "time", "count", "switch", "text", ...
+  const char* default_text;
+  const char* range;         // "64K..16M", "on|off", ... shown in help and errors
+  const char* help;
+  const char* aliases;       // comma-separated environment names accepted as well
+};
+std::span<const OptionRow> option_table();
+
+enum class Origin { kDefault, kEnvironment, kAlias, kApi };
+
+struct OptionValue {
+  std::string name;
+  std::string value;    // canonical text, e.g. "512K", "30s"
+  Origin origin;
+  std::string source;   // "TCPX_LANES", "UCCL_TCPX_NUM_CHANNELS", "api", "default"
+};
+
+using NameValues = std::vector<std::pair<std::string, std::string>>;
+
+struct Config {
+  settings::Options options;
+  std::vector<OptionValue> values;  // in table order, one per row
+  std::string to_text() const;      // "name=value (source)\n"...
+};
+
+// First wins: explicit values, TCPX_* in `environment`, aliases, defaults. Unknown names, unknown
+// TCPX_* variables and bad values are errors that name the nearest valid one. TCPX_EMU_* and
+// TCPX_TEST_* belong to other programs and are passed over. `environment` is "NAME=value" strings.
+Status load_config(const NameValues& explicit_values, const char* const* environment, Config* out);
+
+// The row of that name, or nullptr.
+const OptionRow* find_option(std::string_view name);
+// "chunk_bytes" -> "TCPX_CHUNK_BYTES"
+std::string environment_name(std::string_view option);
+// The candidate with the fewest edits (insert, delete, change, swap of neighbours) to `name`; case
+// and '-' for '_' cost nothing. Empty only if there are no candidates.
+std::string nearest(std::string_view name, std::span<const std::string> candidates);
+
+// Variables of the earlier project that set no engine option: "size" -> UCCL_TCPX_PERF_SIZE,
+// "iters" -> UCCL_TCPX_PERF_ITERS (of `tcpx bench`). Nothing if unset, empty or no such alias. The
+// value is not checked; errors about it should name the variable.
+struct AliasValue {
+  std::string variable;
+  std::string value;
+};
+std::optional<AliasValue> alias_value(std::string_view name, const char* const* environment);
+
+}  // namespace tcpx

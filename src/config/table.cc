@@ -1,0 +1,116 @@
+#include "config/table.h"
+
+namespace tcpx::config {
+namespace {
+
+// name, unit, default, range, help, aliases | example | field
+// clang-format off
+const Row kRows[] = {
+  {{"name", "text", "host:pid", "up to 63 printable characters",
+    "what peers and logs call this engine", ""},
+   "worker-3", Text{&Options::name, check_name}},
+  {{"interfaces", "list", "auto", "auto | names, addresses or CIDRs, comma-separated",
+    "network interfaces that carry lanes; auto: all with a global address",
+    "UCCL_TCPX_NET_DEVICE,NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"},
+   "eth1,eth2", Text{&Options::interfaces, check_interfaces}},
+  {{"listen", "address", "", "IPv4 or IPv6 address",
+    "address to listen on; empty: the addresses of `interfaces`", ""},
+   "10.0.0.1", Text{&Options::listen, check_listen}},
+  {{"port_range", "ports", "0", "0 | port | first-last",
+    "ports to listen on, the first free one is taken; 0: any free port. With one of the aliases, "
+    "UCCL_TCPX_PORT_RETRIES=n adds the next n ports",
+    "UCCL_TCPX_BOOTSTRAP_PORT_BASE,UCCL_TCPX_OOB_PORT,UCCL_TCPX_CTRL_PORT"},
+   "20000-20099", Text{&Options::port_range, check_port_range}},
+  {{"advertise", "address", "", "IPv4 or IPv6 address",
+    "address put into connection info instead of the listened one (behind NAT)",
+    "UCCL_TCPX_CTRL_IP"},
+   "10.0.0.1", Text{&Options::advertise, check_advertise}},
+  {{"lanes", "count", "0", "0..64",
+    "data connections per peer; 0: chosen by the number of interfaces and cores",
+    "UCCL_TCPX_NUM_CHANNELS"},
+   "4", Count{&Options::lanes}},
+  {{"chunk_bytes", "bytes", "512K", "4K..16M",
+    "most bytes a lane carries at a time; the smaller one of both sides counts",
+    "UCCL_TCPX_CHUNK_BYTES,NCCL_P2P_NET_CHUNKSIZE"},
+   "512K", Size{&Options::chunk_bytes}},
+  {{"window", "count", "16", "1..1024",
+    "chunks in flight per lane and direction; the smaller one of both sides counts",
+    "UCCL_TCPX_WINDOW_SIZE,UCCL_TCPX_MAX_SEND_INFLIGHT,UCCL_TCPX_MAX_RECV_INFLIGHT"},
+   "16", Count{&Options::window}},
+  {{"striping", "choice", "adaptive", "adaptive|round_robin",
+    "adaptive: the next chunk goes to the lane that has credit; round_robin: to the next lane", ""},
+   "adaptive", Choice{&Options::adaptive_striping}},
+  {{"pacing", "switch", "off", "on|off",
+    "wait for the confirmation of each chunk before sending the next one (slow; for diagnosis)",
+    ""},
+   "off", Choice{&Options::pacing}},
+  {{"io_threads", "count", "0", "0..64",
+    "progress threads of the engine; 0: chosen by the number of cores", ""},
+   "2", Count{&Options::io_threads}},
+  {{"spin", "time", "50us", "0..1s",
+    "how long an idle progress thread spins before it sleeps", ""},
+   "50us", Time{&Options::spin}},
+  {{"deadline", "time", "30s", "1ms..24h",
+    "of a transfer or call that names none", ""},
+   "30s", Time{&Options::deadline}},
+  {{"connect_timeout", "time", "10s", "1ms..1h",
+    "for reaching a peer and all its lanes", ""},
+   "10s", Time{&Options::connect_timeout}},
+  {{"handshake_timeout", "time", "5s", "1ms..1h",
+    "for a connection to prove itself, from its first byte", ""},
+   "5s", Time{&Options::handshake_timeout}},
+  {{"keepalive", "time", "1s", "10ms..1h",
+    "silence after which a lane is pinged", ""},
+   "1s", Time{&Options::keepalive}},
+  {{"peer_timeout", "time", "15s", "20ms..24h",
+    "silence after which a peer is given up; longer than keepalive", ""},
+   "15s", Time{&Options::peer_timeout}},
+  {{"lane_timeout", "time", "2s", "20ms..24h",
+    "silence after which one lane is given up while others live; longer than keepalive", ""},
+   "2s", Time{&Options::lane_timeout}},
+  {{"auth", "switch", "on", "on|off",
+    "off: anyone who can connect is a peer", ""},
+   "on", Choice{&Options::auth}},
+  {{"auth_key", "secret", "", "1 to 1024 bytes",
+    "key shared by all engines; without one, connection info carries a secret. Not together with "
+    "auth_key_file", ""},
+   "a-long-random-text", Text{&Options::auth_key, check_key, true}},
+  {{"auth_key_file", "file", "", "file name",
+    "file that holds the key (a newline at its end is not part of it)", ""},
+   "/etc/tcpx/key", Text{&Options::auth_key_file, check_key_file}},
+  {{"max_half_open", "count", "64", "1..65536",
+    "incoming connections that have not proved themselves yet; more are refused", ""},
+   "64", Count{&Options::max_half_open}},
+  {{"max_peers", "count", "4096", "1..65536",
+    "peers at a time; more are refused", ""},
+   "4096", Count{&Options::max_peers}},
+  {{"max_notify_bytes", "bytes", "16M", "0..1G",
+    "bytes of received notifications that wait for the application", ""},
+   "16M", Size{&Options::max_notify_bytes}},
+  {{"socket_buffer", "bytes", "0", "0..1G",
+    "SO_SNDBUF and SO_RCVBUF of each lane; 0: the kernel tunes them", ""},
+   "4M", Size{&Options::socket_buffer}},
+  {{"require_path", "path", "", "tcp|net|ipc",
+    "the path peers must be reached by; a transfer fails rather than use another", ""},
+   "tcp", Text{&Options::require_path, check_require_path}},
+  {{"allow_path", "list", "tcp", "tcp|net|ipc, comma-separated",
+    "paths that may be used", ""},
+   "tcp", Text{&Options::allow_path, check_allow_path}},
+  {{"log_level", "choice", "info", "error|warn|info|debug|trace",
+    "what reaches the log callback", "UCCL_TCPX_DEBUG,TCPX_DEBUG"},
+   "debug", Level{&Options::log_level}},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Row> rows() { return kRows; }
+
+const Row* find_row(std::string_view name) {
+  for (const Row& row : kRows) {
+    if (row.option.name == name) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace tcpx::config

@@ -1,0 +1,170 @@
+#include "engine/connector.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "session/sockets.h"
+
+namespace tcpx {
+
+namespace {
+constexpr Nanos kRetryEvery = 100 * kMilli;
+constexpr Nanos kShortestTry = kSecond;
+
+// Trying another address cannot help against these.
+bool is_final(tcpx_code code) {
+  return code == TCPX_AUTH_FAILED || code == TCPX_VERSION_MISMATCH || code == TCPX_LIMIT ||
+         code == TCPX_PROTOCOL_ERROR;
+}
+}  // namespace
+
+std::vector<Rail> pair_rails(const std::vector<LocalAddress>& local,
+                             const std::vector<wire::Address>& remote) {
+  std::vector<Rail> rails;
+  for (const LocalAddress& from : local) {
+    for (const wire::Address& to : remote) {
+      if (is_v4(from.address) != is_v4(to) || !same_network(from.address, to)) continue;
+      rails.push_back({&from, to});
+      break;
+    }
+  }
+  if (!rails.empty()) return rails;
+  for (const wire::Address& to : remote) rails.push_back({nullptr, to});
+  return rails;
+}
+
+Connector::Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target,
+                     uint32_t lanes)
+    : host_(host), peer_(std::move(peer)), target_(std::move(target)), lanes_(lanes),
+      deadline_(deadline_after(now_ns(), host.options().connect_timeout)) {
+  rails_ = pair_rails(host_.local_addresses(), target_.addresses);
+}
+
+void Connector::start() {
+  next_rail_ = 0;
+  retry_at_ = 0;
+  try_next();
+}
+
+void Connector::tick(Nanos now) {
+  if (finished_) return;
+  if (peer_->state() == Peer::State::kEnded) finished_ = true;
+  else if (retry_at_ != 0 && now >= retry_at_) start();
+}
+
+wire::Hello Connector::hello() const {
+  wire::Hello out;
+  out.authenticated = host_.options().auth;
+  out.uid = host_.uid();
+  out.target_uid = target_.uid;
+  out.lanes = lanes_;
+  out.chunk_bytes = host_.options().chunk_bytes;
+  out.window = host_.options().window;
+  out.name = host_.options().name;
+  return out;
+}
+
+Status Connector::dial(const Rail& rail, const wire::Hello& hello, const auth::Key& key,
+                       Service::OnEnd on_end) {
+  Fd fd;
+  const wire::Address* from = rail.local == nullptr ? nullptr : &rail.local->address;
+  if (Status status = start_connect(rail.remote, from, &fd); !status) return status;
+  Nanos share = (deadline_ - now_ns()) / static_cast<Nanos>(std::max<size_t>(1, rails_.size()));
+  Nanos deadline = std::min(deadline_, now_ns() + std::max(kShortestTry, share));
+  host_.shake_hands(std::make_unique<Handshake>(std::move(fd), to_string(rail.remote), hello, key,
+                                                deadline), std::move(on_end));
+  return {};
+}
+
+void Connector::try_next() {
+  while (next_rail_ < rails_.size()) {
+    const Rail& rail = rails_[next_rail_++];
+    Status status = dial(rail, hello(), target_.key,
+                         [self = shared_from_this()](Handshake& handshake, const Status& ended) {
+                           self->first_ended(handshake, ended);
+                         });
+    if (status) return;
+    last_error_ = status;
+  }
+  if (target_.retry && now_ns() + kRetryEvery < deadline_) {
+    retry_at_ = now_ns() + kRetryEvery;
+    return;
+  }
+  give_up(peer_error(TCPX_CONNECT_FAILED,
+                     fmt::format("cannot reach the peer at any of its {} addresses: {}",
+                                 rails_.size(), last_error_.text())));
+}
+
+void Connector::first_ended(Handshake& handshake, const Status& status) {
+  if (peer_->state() == Peer::State::kEnded) {
+    finished_ = true;
+    return;
+  }
+  if (!status) {
+    last_error_ = status;
+    if (is_final(status.code())) return give_up(status);
+    return try_next();
+  }
+  const wire::Welcome& welcome = handshake.welcome();
+  session_ = welcome.session;
+  peer_->established(handshake.challenge().uid, welcome.name, welcome.session,
+                     host_.options().chunk_bytes, std::min(welcome.window, host_.options().window),
+                     handshake.session_key());
+  wire::Address first = rails_[next_rail_ - 1].remote;
+  if (Status adopted = host_.adopt_lane(*peer_, 0, handshake); !adopted) return give_up(adopted);
+  join_lanes(welcome, first);
+}
+
+void Connector::join_lanes(const wire::Welcome& welcome, const wire::Address& first) {
+  std::vector<wire::Address> addresses = welcome.addresses;
+  if (addresses.empty()) addresses.push_back(first);
+  rails_ = pair_rails(host_.local_addresses(), addresses);
+  // Lane 0 is on the rail we came by; the others go on from there.
+  auto here = std::find_if(rails_.begin(), rails_.end(),
+                           [&](const Rail& rail) { return rail.remote == first; });
+  size_t base = here == rails_.end() ? 0 : static_cast<size_t>(here - rails_.begin());
+  wire::Hello join = hello();
+  join.kind = wire::HelloKind::kJoinLane;
+  join.session = session_;
+  join.target_uid = peer_->uid();
+  join.lanes = 1;
+  join.chunk_bytes = 0;
+  for (uint32_t index = 1; index < std::min(lanes_, welcome.lanes); ++index) {
+    join.lane = index;
+    ++joining_;
+    Status status = dial(rails_[(base + index) % rails_.size()], join, peer_->session_key(),
+                         [self = shared_from_this(), index](Handshake& handshake,
+                                                            const Status& ended) {
+                           self->join_ended(index, handshake, ended);
+                         });
+    if (!status) {
+      --joining_;
+      last_error_ = status;
+    }
+  }
+  settle();
+}
+
+void Connector::join_ended(uint32_t index, Handshake& handshake, const Status& status) {
+  --joining_;
+  Status result = status;
+  if (result) result = host_.adopt_lane(*peer_, index, handshake);
+  if (!result) last_error_ = result;
+  settle();
+}
+
+void Connector::settle() {
+  if (joining_ > 0 || finished_) return;
+  finished_ = true;
+  peer_->set_connect_note(last_error_.ok() ? "" : last_error_.text());
+  peer_->connected();
+  host_.connected(peer_);
+}
+
+void Connector::give_up(const Status& status) {
+  finished_ = true;
+  peer_->end(status);
+}
+
+}  // namespace tcpx

@@ -1,0 +1,75 @@
+// Connecting to a peer: the first socket makes the session, the others join it as lanes, spread
+// over the rails (pairs of a local interface and an address of the peer). Service thread only.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "config/options.h"
+#include "engine/peer.h"
+#include "session/service.h"
+#include "topo/interfaces.h"
+
+namespace tcpx {
+
+struct ConnectTarget {
+  std::vector<wire::Address> addresses;
+  wire::Uid uid{};        // zero: whoever answers
+  auth::Key key;
+  bool retry = false;     // the peer may not listen yet: try until connect_timeout
+};
+
+class ConnectorHost {
+ public:
+  virtual ~ConnectorHost() = default;
+  virtual wire::Uid uid() const = 0;
+  virtual const Options& options() const = 0;
+  virtual const std::vector<LocalAddress>& local_addresses() const = 0;
+  virtual void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) = 0;
+  virtual Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) = 0;
+  virtual void connected(const std::shared_ptr<Peer>& peer) = 0;
+};
+
+struct Rail {
+  const LocalAddress* local;  // null: let the kernel choose
+  wire::Address remote;
+};
+// Pairs in the same network, one per local address; without any, the peer's addresses alone, of a
+// family we have. Pure.
+std::vector<Rail> pair_rails(const std::vector<LocalAddress>& local,
+                             const std::vector<wire::Address>& remote);
+
+class Connector : public std::enable_shared_from_this<Connector> {
+ public:
+  Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target, uint32_t lanes);
+
+  void start();
+  void tick(Nanos now);                   // retries
+  bool finished() const { return finished_; }
+
+ private:
+  void try_next();
+  void first_ended(Handshake& handshake, const Status& status);
+  void join_lanes(const wire::Welcome& welcome, const wire::Address& first);
+  void join_ended(uint32_t index, Handshake& handshake, const Status& status);
+  void give_up(const Status& status);
+  void settle();
+  wire::Hello hello() const;
+  Status dial(const Rail& rail, const wire::Hello& hello, const auth::Key& key,
+              Service::OnEnd on_end);
+
+  ConnectorHost& host_;
+  std::shared_ptr<Peer> peer_;
+  ConnectTarget target_;
+  const uint32_t lanes_;
+  const Nanos deadline_;
+  std::vector<Rail> rails_;
+  size_t next_rail_ = 0;
+  Nanos retry_at_ = 0;
+  Status last_error_;
+  uint32_t joining_ = 0;
+  uint64_t session_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace tcpx

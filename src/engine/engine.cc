@@ -1,0 +1,517 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/ids.h"
+#include "base/version.h"
+#include "base/wait.h"
+#include "engine/notice_queue.h"
+#include "path/tcp/tcp_lane.h"
+#include "session/sockets.h"
+
+namespace tcpx {
+
+namespace {
+
+constexpr Nanos kTick = 20 * kMilli;
+constexpr Nanos kIdleTick = 250 * kMilli;
+constexpr Nanos kGoodbyePatience = 500 * kMilli;
+constexpr size_t kKeptEndedPeers = 256;
+// Small transfers are cut so that every lane gets a part, but not finer than this.
+constexpr uint64_t kSmallestCut = 64 << 10;
+
+uint32_t cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+}  // namespace
+
+Engine::Engine(Config config, Log log, Placer* placer) : config_(std::move(config)) {
+  shared_.options = config_.options;
+  shared_.log = log;
+  shared_.placer = placer;
+  shared_.inbox = std::make_unique<NoticeQueue>();
+}
+
+Status Engine::create(Config config, Log log, Placer* placer, std::unique_ptr<Engine>* out) {
+  std::unique_ptr<Engine> engine(new Engine(std::move(config), log, placer));
+  Status status = engine->init();
+  if (status) *out = std::move(engine);
+  return status;
+}
+
+// ---- starting ------------------------------------------------------------------------------
+
+Status Engine::init() {
+  if (Status status = random_bytes(uid_); !status) return status;
+  if (Status status = init_secret(); !status) return status;
+  std::vector<Fd> listeners;
+  if (Status status = init_listeners(&listeners); !status) return status;
+  make_connection_info();
+  if (Status status = init_loops(); !status) return status;
+  service_ = std::make_unique<Service>(
+      static_cast<ServiceOwner&>(*this), Service::Settings{shared_.options.handshake_timeout, shared_.options.max_half_open});
+  shared_.defer = [this](std::function<void()> task) { service_->defer(std::move(task)); };
+  say_hello(listeners.size());
+  return service_->start(std::move(listeners));
+}
+
+Status Engine::init_secret() {
+  const Options& options = shared_.options;
+  if (!options.auth) {
+    shared_.log.warn("auth=off: anyone who can connect to this engine can read and write the "
+                     "memory it registers for remote access");
+    return {};
+  }
+  if (!options.auth_key_file.empty()) {
+    auth::KeyFile file;
+    if (Status status = auth::load_key_file(options.auth_key_file, &file); !status) return status;
+    if (file.readable_by_others)
+      shared_.log.warn("key file {} can be read by others; chmod 600 it", options.auth_key_file);
+    operator_key_ = std::move(file.secret);
+  } else if (!options.auth_key.empty()) {
+    operator_key_ = auth::Secret({reinterpret_cast<const uint8_t*>(options.auth_key.data()),
+                                  options.auth_key.size()});
+  }
+  if (!operator_key_.bytes().empty())
+    return auth::derive_engine_key(operator_key_.bytes(), &engine_key_);
+  if (Status status = auth::new_secret(secret_); !status) return status;
+  return auth::derive_engine_key(secret_, &engine_key_);
+}
+
+Status Engine::init_listeners(std::vector<Fd>* listeners) {
+  const Options& options = shared_.options;
+  if (Status status = list_local_addresses(&all_addresses_); !status) return status;
+  if (Status status = choose_addresses(options.interfaces, all_addresses_, &chosen_); !status)
+    return status;
+  PortRange ports;
+  if (Status status = parse_port_range(options.port_range, &ports); !status) return status;
+
+  std::vector<wire::Address> bind_to;
+  wire::Address asked;
+  bool wildcard = false;
+  if (!options.listen.empty()) {
+    if (Status status = parse_ip(options.listen, &asked); !status) return status;
+    bind_to.push_back(asked);
+    wildcard = options.listen == "0.0.0.0" || options.listen == "::";
+  } else {
+    for (const LocalAddress& local : chosen_) bind_to.push_back(local.address);
+  }
+  for (const wire::Address& address : bind_to) {
+    if (listeners->size() == wire::kMaxAddresses) break;
+    Fd fd;
+    wire::Address bound;
+    if (Status status = open_listener(address, ports, &fd, &bound); !status) return status;
+    listeners->push_back(std::move(fd));
+    if (!wildcard) {
+      advertised_.push_back(bound);
+      continue;
+    }
+    for (const LocalAddress& local : chosen_) {
+      if (is_v4(local.address) != is_v4(bound)) continue;
+      advertised_.push_back(local.address);
+      advertised_.back().port = bound.port;
+    }
+  }
+  if (!options.advertise.empty()) {
+    wire::Address advertise;
+    if (Status status = parse_ip(options.advertise, &advertise); !status) return status;
+    advertise.port = advertised_.empty() ? 0 : advertised_.front().port;
+    advertised_ = {advertise};
+  }
+  if (advertised_.size() > wire::kMaxAddresses) advertised_.resize(wire::kMaxAddresses);
+  return {};
+}
+
+Status Engine::init_loops() {
+  uint32_t count = shared_.options.io_threads;
+  // Half the cores: the other half is for the application, or for the peer on the same host.
+  if (count == 0) count = std::clamp(cores() / 2, 1u, 8u);
+  for (uint32_t i = 0; i < count; ++i) {
+    Loop::Settings settings;
+    settings.spin = shared_.options.spin;
+    settings.spin_engaged = std::max(shared_.options.spin * 20, shared_.options.spin);
+    settings.index = static_cast<int>(i);
+    std::unique_ptr<Loop> loop;
+    if (Status status = Loop::create(settings, &loop); !status) return status;
+    shared_.loops.push_back(std::move(loop));
+  }
+  return {};
+}
+
+void Engine::make_connection_info() {
+  wire::ConnectionInfo info;
+  info.uid = uid_;
+  info.name = shared_.options.name;
+  info.addresses = advertised_;
+  if (!shared_.options.auth) {
+    info.auth = wire::AuthMode::kOpen;
+  } else if (!operator_key_.bytes().empty()) {
+    info.auth = wire::AuthMode::kSharedKey;
+  } else {
+    info.auth = wire::AuthMode::kSecretInside;
+    info.secret = secret_;
+  }
+  connection_info_ = wire::encode_connection_info(info, operator_key_.bytes());
+}
+
+uint32_t Engine::resolved_lanes() const {
+  if (shared_.options.lanes != 0) return shared_.options.lanes;
+  // One lane per interface at least; several per interface where there are cores to serve them.
+  uint32_t by_cores = std::min<uint32_t>(4, static_cast<uint32_t>(shared_.loops.size()));
+  uint32_t by_interfaces = static_cast<uint32_t>(
+      std::count_if(chosen_.begin(), chosen_.end(), [&](const LocalAddress& local) {
+        return is_v4(local.address) == is_v4(chosen_.front().address);
+      }));
+  return std::clamp(std::max(by_cores, by_interfaces), 1u, wire::kMaxLanes);
+}
+
+void Engine::say_hello(size_t listeners) {
+  std::vector<std::string> used, unused;
+  for (const wire::Address& address : advertised_) used.push_back(to_string(address));
+  for (const LocalAddress& local : all_addresses_) {
+    bool taken = std::any_of(chosen_.begin(), chosen_.end(), [&](const LocalAddress& other) {
+      return other.interface == local.interface;
+    });
+    if (!taken) unused.push_back(local.interface);
+  }
+  std::sort(unused.begin(), unused.end());
+  unused.erase(std::unique(unused.begin(), unused.end()), unused.end());
+  shared_.log.info("tcpx {} engine {}: {} listeners at {}; interfaces not used: {}; {} progress "
+                   "threads, {} lanes per peer, auth {}", kVersion,
+                   to_hex(uid_).substr(0, 8), listeners, fmt::join(used, " "),
+                   unused.empty() ? "none" : fmt::format("{}", fmt::join(unused, " ")),
+                   shared_.loops.size(), resolved_lanes(),
+                   !shared_.options.auth ? "OFF"
+                   : operator_key_.bytes().empty() ? "by connection info" : "by shared key");
+}
+
+Engine::~Engine() {
+  std::vector<std::shared_ptr<Peer>> peers;
+  {
+    std::lock_guard lock(mu_);
+    shutting_down_ = true;
+    for (auto& [id, peer] : peers_) peers.push_back(peer);
+    arrived_.notify_all();
+  }
+  shared_.inbox->shut();
+  Status shutdown = peer_error(TCPX_SHUTDOWN, "the engine was destroyed");
+  Nanos until = now_ns() + kGoodbyePatience;  // for all of them together
+  for (auto& peer : peers) peer->say_goodbye(shutdown, std::max<Nanos>(0, until - now_ns()));
+  if (service_) service_->stop();
+  shared_.loops.clear();  // joins the threads
+}
+
+// ---- accepting -----------------------------------------------------------------------------
+
+std::shared_ptr<Peer> Engine::find_session(const wire::Hello& hello) {
+  std::lock_guard lock(mu_);
+  auto found = sessions_.find(hello.session);
+  std::shared_ptr<Peer> peer = found == sessions_.end() ? nullptr : found->second.lock();
+  if (peer == nullptr || peer->state() == Peer::State::kEnded || peer->uid() != hello.uid)
+    return nullptr;
+  return peer;
+}
+
+Status Engine::key_for(const wire::Hello& hello, auth::Key* key) {
+  if (hello.kind == wire::HelloKind::kNewSession) {
+    *key = engine_key_;
+    return {};
+  }
+  std::shared_ptr<Peer> peer = find_session(hello);
+  if (peer == nullptr)
+    return lane_error(TCPX_NOT_FOUND, "a lane asked for a session that is not this client's");
+  *key = peer->session_key();
+  return {};
+}
+
+Status Engine::welcome_for(const wire::Hello& hello, wire::Welcome* welcome) {
+  welcome->lanes = std::min(hello.lanes, wire::kMaxLanes);
+  welcome->chunk_bytes = shared_.options.chunk_bytes;
+  welcome->window = hello.window == 0 ? shared_.options.window
+                                      : std::min(hello.window, shared_.options.window);
+  welcome->name = shared_.options.name;
+  welcome->addresses = advertised_;
+  if (hello.kind == wire::HelloKind::kJoinLane) {
+    std::shared_ptr<Peer> peer = find_session(hello);
+    if (peer == nullptr || hello.lane == 0 || hello.lane >= wire::kMaxLanes)
+      return lane_error(TCPX_NOT_FOUND, "the session has ended, or the lane's index is not one");
+    welcome->session = hello.session;
+    return {};
+  }
+  {
+    std::lock_guard lock(mu_);
+    if (shutting_down_) return peer_error(TCPX_SHUTDOWN, "the engine is being destroyed");
+    if (peers_.size() >= shared_.options.max_peers)
+      return peer_error(TCPX_LIMIT, fmt::format("max_peers ({}) are connected",
+                                                shared_.options.max_peers));
+  }
+  std::array<uint8_t, 8> random;
+  if (Status status = random_bytes(random); !status) return status;
+  memcpy(&welcome->session, random.data(), random.size());
+  if (welcome->session == 0) welcome->session = 1;
+  return {};
+}
+
+std::shared_ptr<Peer> Engine::new_peer() {
+  std::lock_guard lock(mu_);
+  forget_ended_inbound_locked();
+  auto peer = std::make_shared<Peer>(shared_, next_peer_++);
+  peers_[peer->id()] = peer;
+  return peer;
+}
+
+// Clients come and go; what remains of those that went is kept for a while, for its status.
+void Engine::forget_ended_inbound_locked() {
+  if (peers_.size() < kKeptEndedPeers) return;
+  size_t ended = 0;
+  for (auto& [id, peer] : peers_)
+    if (peer->inbound && peer->state() == Peer::State::kEnded) ++ended;
+  for (auto it = peers_.begin(); it != peers_.end() && ended > kKeptEndedPeers / 2;) {
+    bool gone = it->second->inbound && it->second->state() == Peer::State::kEnded;
+    if (gone) {
+      sessions_.erase(it->second->session());
+      --ended;
+    }
+    it = gone ? peers_.erase(it) : std::next(it);
+  }
+}
+
+void Engine::accepted(Handshake& handshake) {
+  const wire::Hello& hello = handshake.hello();
+  const wire::Welcome& welcome = handshake.welcome();
+  if (hello.kind == wire::HelloKind::kJoinLane) {
+    std::shared_ptr<Peer> peer = find_session(hello);
+    if (peer == nullptr) return;
+    if (Status status = adopt_lane(*peer, hello.lane, handshake); !status)
+      shared_.log.warn("lane {} from {}: {}", hello.lane, handshake.remote(), status.to_string());
+    return;
+  }
+  std::shared_ptr<Peer> peer = new_peer();
+  peer->inbound = true;
+  peer->established(hello.uid, hello.name, welcome.session, shared_.options.chunk_bytes,
+                    welcome.window, handshake.session_key());
+  {
+    std::lock_guard lock(mu_);
+    sessions_[welcome.session] = peer;
+  }
+  if (Status status = adopt_lane(*peer, 0, handshake); !status) return peer->end(status);
+  peer->connected();
+  connected(peer);
+  std::lock_guard lock(mu_);
+  arrivals_.push_back(peer->id());
+  arrived_.notify_one();
+}
+
+void Engine::refused(const Handshake& handshake, bool timed_out) {
+  EngineCounters& counters = shared_.counters;
+  tcpx_code code = handshake.status().code();
+  if (timed_out) counters.handshake_timeouts.fetch_add(1);
+  else counters.handshakes_refused.fetch_add(1);
+  if (code == TCPX_AUTH_FAILED) counters.auth_failures.fetch_add(1);
+  // A port scan or health check that says nothing is not worth a line.
+  if (handshake.heard() || timed_out)
+    shared_.log.warn("refused a connection from {}: {}", handshake.remote(),
+                     handshake.status().to_string());
+}
+
+void Engine::overloaded() { shared_.counters.half_open_refused.fetch_add(1); }
+
+std::string Engine::interface_of(int fd) const {
+  wire::Address here = local_address_of(fd);
+  for (const LocalAddress& local : all_addresses_)
+    if (local.address.ip == here.ip) return local.interface;
+  return ip_to_string(here);
+}
+
+LaneFactory Engine::lane_factory(Handshake& handshake) {
+  TcpLane::Settings settings;
+  settings.limits.max_notify_bytes = shared_.options.max_notify_bytes;
+  settings.interface = interface_of(handshake.fd());
+  settings.remote = handshake.remote();
+  settings.socket_buffer = shared_.options.socket_buffer;
+  auto fd = std::make_shared<Fd>(handshake.take_fd());
+  return [settings, fd](Loop& loop, LaneSink& sink) {
+    return std::make_unique<TcpLane>(loop, sink, std::move(*fd), settings);
+  };
+}
+
+Status Engine::adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) {
+  return peer.add_lane(index, lane_factory(handshake));
+}
+
+void Engine::connected(const std::shared_ptr<Peer>& peer) {
+  shared_.counters.peers_connected.fetch_add(1);
+  std::string note = peer->connect_note();
+  shared_.log.info("peer {} \"{}\" ({}): path tcp, {} lanes via {}{}; faster paths: none is built "
+                   "into this version", peer->id(), escaped(peer->name()),
+                   peer->inbound ? "came to us" : "connected", peer->live_lanes(),
+                   peer->interfaces(), note.empty() ? "" : "; lanes missing: " + note);
+}
+
+Nanos Engine::tick(Nanos now) {
+  {
+    std::lock_guard lock(mu_);
+    for (auto& [id, peer] : peers_) tick_scratch_.push_back(peer);
+  }
+  bool any = !connectors_.empty();
+  for (auto& peer : tick_scratch_) {
+    if (peer->state() == Peer::State::kEnded) continue;
+    any = true;
+    peer->tick(now);
+  }
+  tick_scratch_.clear();
+  for (size_t i = 0; i < connectors_.size(); ++i) connectors_[i]->tick(now);
+  std::erase_if(connectors_, [](auto& connector) { return connector->finished(); });
+  return now + (any ? kTick : kIdleTick);
+}
+
+void Engine::shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) {
+  service_->add_client(std::move(handshake), std::move(on_end));
+}
+
+// ---- connecting ----------------------------------------------------------------------------
+
+Status Engine::connect(std::span<const uint8_t> bytes, uint64_t* peer) {
+  wire::ConnectionInfo info;
+  if (Status status = wire::decode_connection_info(bytes, operator_key_.bytes(), &info); !status)
+    return status;
+  if (Status status = auth::check_info_mode(shared_.options.auth, info.auth); !status)
+    return status;
+  ConnectTarget target;
+  target.addresses = info.addresses;
+  target.uid = info.uid;
+  if (info.auth == wire::AuthMode::kSharedKey && operator_key_.bytes().empty())
+    return bad_call(TCPX_AUTH_FAILED, "the peer uses a shared key and this engine has none; set "
+                                      "auth_key_file (TCPX_AUTH_KEY_FILE) to the same key");
+  if (info.auth == wire::AuthMode::kSecretInside) {
+    if (Status status = auth::derive_engine_key(info.secret, &target.key); !status) return status;
+  } else {
+    target.key = engine_key_;
+  }
+  return start_connecting(std::move(target), peer);
+}
+
+Status Engine::connect_address(const std::string& address, uint64_t* peer) {
+  if (shared_.options.auth && operator_key_.bytes().empty())
+    return bad_call(TCPX_AUTH_FAILED, "connecting by address needs a key both sides have; set "
+                                      "auth_key_file (TCPX_AUTH_KEY_FILE), or connect with the "
+                                      "peer's connection info");
+  ConnectTarget target;
+  target.addresses.resize(1);
+  if (Status status = parse_endpoint(address, &target.addresses[0]); !status) return status;
+  target.key = engine_key_;
+  target.retry = true;
+  return start_connecting(std::move(target), peer);
+}
+
+Status Engine::start_connecting(ConnectTarget target, uint64_t* id) {
+  std::shared_ptr<Peer> peer = new_peer();
+  *id = peer->id();
+  service_->defer([this, peer, target = std::move(target)]() mutable {
+    auto connector = std::make_shared<Connector>(static_cast<ConnectorHost&>(*this), peer,
+                                                 std::move(target), resolved_lanes());
+    connectors_.push_back(connector);
+    connector->start();
+  });
+  return {};
+}
+
+Status Engine::accept(Nanos deadline, uint64_t* peer) {
+  std::unique_lock lock(mu_);
+  wait_until(arrived_, lock, deadline, [&] { return !arrivals_.empty() || shutting_down_; });
+  if (shutting_down_) return bad_call(TCPX_SHUTDOWN, "the engine is being destroyed");
+  if (arrivals_.empty()) return Status::in_progress();
+  *peer = arrivals_.front();
+  arrivals_.pop_front();
+  return {};
+}
+
+Status Engine::find_peer(uint64_t id, std::shared_ptr<Peer>* out) {
+  std::lock_guard lock(mu_);
+  auto found = peers_.find(id);
+  if (found == peers_.end())
+    return bad_call(TCPX_NOT_FOUND, fmt::format("no peer {}; it was disconnected, or never "
+                                                "connected", id));
+  *out = found->second;
+  return {};
+}
+
+Status Engine::disconnect(uint64_t id) {
+  std::shared_ptr<Peer> peer;
+  if (Status status = find_peer(id, &peer); !status) return status;
+  peer->say_goodbye(peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
+  std::lock_guard lock(mu_);
+  peers_.erase(id);
+  sessions_.erase(peer->session());
+  return {};
+}
+
+// ---- memory --------------------------------------------------------------------------------
+
+Status Engine::register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region) {
+  return shared_.regions.add(base, length, access, region);
+}
+
+Status Engine::deregister(uint64_t region) {
+  if (Status status = shared_.regions.retire(region); !status) return status;
+  std::vector<std::shared_ptr<Peer>> peers;
+  {
+    std::lock_guard lock(mu_);
+    for (auto& [id, peer] : peers_) peers.push_back(peer);
+  }
+  // From here on nobody can resolve the id. What resolved it before is stopped in its loop.
+  for (auto& peer : peers) peer->revoke_local(region);
+  Nanos give_up = deadline_after(now_ns(), shared_.options.deadline);
+  for (;;) {
+    bool moving = false;
+    for (auto& peer : peers) moving |= peer->revoke_remote(region);
+    if (!moving) break;
+    if (now_ns() > give_up)
+      return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
+                    "bytes were still being placed into the region at the deadline; do not free "
+                    "its memory");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  // A lane that joined meanwhile may be between resolve and use: pass once through every loop.
+  for (auto& loop : shared_.loops) loop->run_exclusive([] {});
+  shared_.regions.recycle(region);
+  return {};
+}
+
+Status Engine::describe_region(uint64_t region, wire::RegionDescription* out) {
+  RegionView view;
+  if (Status status = shared_.regions.describe(region, &view); !status) return status;
+  *out = {uid_, region_slot(region), region_generation(region), view.length, view.access};
+  return {};
+}
+
+// ---- transfers -----------------------------------------------------------------------------
+
+Status Engine::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_piece> local,
+                       std::span<const tcpx_remote_piece> remote, std::shared_ptr<Transfer>* out) {
+  std::shared_ptr<Peer> peer;
+  if (Status status = find_peer(id, &peer); !status) return status;
+  if (peer->state() == Peer::State::kEnded) return peer->end_status();
+  uint64_t bytes = 0;
+  for (const tcpx_local_piece& piece : local) bytes += std::min(piece.length, UINT64_MAX - bytes);
+  uint64_t share = bytes / resolved_lanes() + 4095;
+  PlanRequest request{op, local, remote, nullptr, 0};
+  wire::Uid uid;
+  if (peer->uid_known()) {
+    uid = peer->uid();
+    request.remote_engine = uid.data();
+  }
+  request.chunk_bytes = std::clamp(share - share % 4096,
+                                   std::min(kSmallestCut, shared_.options.chunk_bytes),
+                                   shared_.options.chunk_bytes);
+  auto transfer = std::make_shared<Transfer>();
+  if (Status status = make_plan(request, shared_.regions, &transfer->plan); !status) return status;
+  transfer->peer = std::move(peer);
+  *out = std::move(transfer);
+  return {};
+}
+
+}  // namespace tcpx

@@ -1,0 +1,103 @@
+// The engine: what the C API, the NIXL backend and the tools stand on. Owns the threads, the
+// listening sockets, the registered memory and the peers.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "config/options.h"
+#include "engine/connector.h"
+#include "engine/peer.h"
+#include "engine/shared.h"
+#include "session/service.h"
+#include "topo/interfaces.h"
+
+namespace tcpx {
+
+class Engine final : private ServiceOwner, private ConnectorHost {
+ public:
+  // `placer` is null for host memory (see memory/placer.h) and outlives the engine.
+  static Status create(Config config, Log log, Placer* placer, std::unique_ptr<Engine>* out);
+  ~Engine() override;
+
+  const std::vector<uint8_t>& connection_info() const { return connection_info_; }
+  const Config& config() const { return config_; }
+  EngineShared& shared() { return shared_; }
+  const wire::Uid& id() const { return uid_; }
+  std::string counters_json();
+
+  Status connect(std::span<const uint8_t> info, uint64_t* peer);
+  Status connect_address(const std::string& address, uint64_t* peer);
+  Status accept(Nanos deadline, uint64_t* peer);
+  Status disconnect(uint64_t peer);
+  Status find_peer(uint64_t id, std::shared_ptr<Peer>* out);
+
+  Status register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region);
+  Status deregister(uint64_t region);
+  Status describe_region(uint64_t region, wire::RegionDescription* out);
+
+  Status prepare(uint64_t peer, tcpx_op op, std::span<const tcpx_local_piece> local,
+                 std::span<const tcpx_remote_piece> remote, std::shared_ptr<Transfer>* out);
+
+ private:
+  Engine(Config config, Log log, Placer* placer);
+  Status init();
+  Status init_secret();
+  Status init_listeners(std::vector<Fd>* listeners);
+  Status init_loops();
+  void make_connection_info();
+  void say_hello(size_t listeners);
+  uint32_t resolved_lanes() const;
+  std::shared_ptr<Peer> new_peer();
+  std::shared_ptr<Peer> find_session(const wire::Hello& hello);
+  Status start_connecting(ConnectTarget target, uint64_t* peer);
+  LaneFactory lane_factory(Handshake& handshake);
+  std::string interface_of(int fd) const;
+  void forget_ended_inbound_locked();
+
+  // HandshakeHost, ServiceOwner, ConnectorHost: service thread.
+  bool requires_auth() const override { return shared_.options.auth; }
+  wire::Uid uid() const override { return uid_; }
+  Status key_for(const wire::Hello& hello, auth::Key* key) override;
+  Status welcome_for(const wire::Hello& hello, wire::Welcome* welcome) override;
+  void accepted(Handshake& handshake) override;
+  void refused(const Handshake& handshake, bool timed_out) override;
+  void overloaded() override;
+  Nanos tick(Nanos now) override;
+  void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) override;
+  Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) override;
+  const std::vector<LocalAddress>& local_addresses() const override { return chosen_; }
+  const Options& options() const override { return shared_.options; }
+  void connected(const std::shared_ptr<Peer>& peer) override;
+
+  Config config_;
+  EngineShared shared_;
+  wire::Uid uid_{};
+  auth::Secret operator_key_;
+  std::array<uint8_t, wire::kSecretBytes> secret_{};
+  auth::Key engine_key_;
+  std::vector<LocalAddress> all_addresses_;  // of the host, to name interfaces
+  std::vector<LocalAddress> chosen_;         // by the `interfaces` option
+  std::vector<wire::Address> advertised_;
+  std::vector<uint8_t> connection_info_;
+  std::unique_ptr<Service> service_;
+
+  std::mutex mu_;  // below; never held while entering a loop
+  bool shutting_down_ = false;
+  std::map<uint64_t, std::shared_ptr<Peer>> peers_;
+  std::map<uint64_t, std::weak_ptr<Peer>> sessions_;  // inbound, by session id
+  uint64_t next_peer_ = 1;
+  std::deque<uint64_t> arrivals_;                     // for accept()
+  std::condition_variable arrived_;
+
+  // Service thread only:
+  std::vector<std::shared_ptr<Connector>> connectors_;
+  std::vector<std::shared_ptr<Peer>> tick_scratch_;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,182 @@
+// A peer: an authenticated remote engine, the session with it, its lanes, and the transfers and
+// notifications under way.
+//
+// Threads: `mu` guards everything marked so. It is taken inside loops' exclusive sections, so code
+// that holds it must never enter one. Nothing here is shared between peers.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/peer_lane.h"
+#include "engine/shared.h"
+#include "engine/transfer.h"
+#include "session/auth.h"
+#include "wire/handshake.h"
+
+namespace tcpx {
+
+// A notification on its way out; kept until the peer has confirmed it.
+struct Notice {
+  uint64_t id = 0;  // unique in the session; the receiver drops repeats
+  std::vector<uint8_t> bytes;
+  std::shared_ptr<Transfer> transfer;  // the one it belongs to, if any
+  bool confirmed = false;
+  Status status;
+  uint32_t lane = UINT32_MAX;  // carries it now; none: queued
+  std::condition_variable ended;
+};
+
+struct ChunkWork {
+  std::shared_ptr<Transfer> transfer;
+  uint64_t transfer_id = 0;
+  uint32_t chunk = 0;
+};
+
+// Lanes without an allocation.
+class LaneList {
+ public:
+  void add(PeerLane* lane) { lanes_[size_++] = lane; }
+  size_t size() const { return size_; }
+  PeerLane* const* begin() const { return lanes_.data(); }
+  PeerLane* const* end() const { return lanes_.data() + size_; }
+
+ private:
+  std::array<PeerLane*, wire::kMaxLanes> lanes_{};
+  size_t size_ = 0;
+};
+
+class Peer : public std::enable_shared_from_this<Peer> {
+ public:
+  enum class State { kConnecting, kUp, kEnded };
+
+  Peer(EngineShared& shared, uint64_t id);
+  ~Peer();
+
+  // ---- session ----
+  void established(const wire::Uid& uid, std::string name, uint64_t session, uint64_t chunk_bytes,
+                   uint32_t window, const auth::Key& session_key);
+  // Takes over an authenticated socket as lane `index`. Any thread but a loop's.
+  Status add_lane(uint32_t index, const LaneFactory& factory);
+  void connected();                    // connecting is over: lanes are what they are
+  // Ends the session: closes lanes, then ends every transfer and notification with `status`.
+  // Idempotent. Not from a loop.
+  void end(const Status& status);
+  // Tells the peer, waits shortly until it has closed too, then ends. Not from a loop.
+  void say_goodbye(const Status& status, Nanos patience);
+  Status wait_connected(Nanos deadline);
+  void tick(Nanos now);                // deadlines and watchdogs; service thread
+
+  // ---- transfers (any thread but a loop's) ----
+  Status post(const std::shared_ptr<Transfer>& transfer, std::shared_ptr<Notice> notice,
+              Nanos deadline);
+  void poll(Transfer& transfer);
+  void wait(Transfer& transfer, Nanos deadline);
+  Status cancel(const std::shared_ptr<Transfer>& transfer, Nanos deadline);
+  void release(const std::shared_ptr<Transfer>& transfer);
+  // Ends transfers that use this local region; nothing reads or writes it when this returns.
+  void revoke_local(uint64_t region);
+  // Stops lanes from reading or writing this region for the peer. True: placings still touch it.
+  bool revoke_remote(uint64_t region);
+  Status notify(std::shared_ptr<Notice> notice, Nanos deadline);
+
+  // ---- from lanes (in their loop's exclusive section) ----
+  bool next_chunk(PeerLane& lane, ChunkWork* out);
+  std::shared_ptr<Notice> next_notice(PeerLane& lane);
+  bool next_control(wire::Header* out);
+  void settle(const ChunkWork& work, uint32_t lane, tcpx_code code, const char* who);
+  void notice_confirmed(uint64_t id, tcpx_code code);
+  tcpx_code notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes);
+  void lane_down_asked(uint32_t index);
+  void lane_down_confirmed(uint32_t index);
+  void lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
+                 std::vector<ChunkWork> reads);
+  void peer_said_bye();
+  void ask_end(const Status& status);                    // from a loop: the service thread ends it
+
+  // ---- facts ----
+  uint64_t id() const { return id_; }
+  EngineShared& shared() { return shared_; }
+  State state();
+  Status end_status();
+  uint64_t session() const { return session_; }
+  uint64_t chunk_bytes() const { return chunk_bytes_; }
+  uint32_t window() const { return window_; }
+  const wire::Uid& uid() const { return uid_; }
+  bool uid_known() const { return uid_known_.load(); }
+  const std::string& name() const { return name_; }
+  const auth::Key& session_key() const { return session_key_; }
+  LaneList lanes();                    // all that ever were
+  uint32_t live_lanes();
+  std::string interfaces();
+  void set_connect_note(std::string note) {
+    std::lock_guard lock(mu);
+    connect_note_ = std::move(note);
+  }
+  std::string connect_note() {
+    std::lock_guard lock(mu);
+    return connect_note_;
+  }
+
+  std::mutex mu;
+  bool inbound = false;
+
+ private:
+  void start(Transfer& transfer, PeerLane& first);
+  void enqueue_locked(const std::shared_ptr<Transfer>& transfer);
+  void progress_locked(const std::shared_ptr<Transfer>& transfer);
+  void finish_locked(Transfer& transfer, tcpx_code code);
+  void fail_locked(const std::shared_ptr<Transfer>& transfer, const Status& status);
+  void queue_notice_locked(const std::shared_ptr<Notice>& notice);
+  bool stop(const std::shared_ptr<Transfer>& transfer, bool forget);
+  void end_now(const std::shared_ptr<Transfer>& transfer, const Status& status);
+  void expire_deadlines(Nanos now);
+  void watch_lanes(Nanos now);
+  void report_stalls(Nanos now);
+  PeerLane* lane_for_small_locked();
+  uint32_t live_lanes_locked() const;
+
+  EngineShared& shared_;
+  const uint64_t id_;
+
+  // Set once in established(), before any lane exists.
+  wire::Uid uid_{};
+  std::atomic<bool> uid_known_{false};
+  std::string name_;
+  uint64_t session_ = 0;
+  uint64_t chunk_bytes_ = 0;
+  uint32_t window_ = 0;
+  auth::Key session_key_;
+
+  // ---- guarded by mu ----
+  State state_ = State::kConnecting;
+  Status end_status_;
+  std::string connect_note_;  // why lanes are missing
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<PeerLane>> lanes_;
+  std::vector<std::shared_ptr<Transfer>> run_queue_;   // served in turn, not in order
+  size_t turn_ = 0;
+  std::vector<std::shared_ptr<Transfer>> live_;
+  uint64_t next_transfer_id_ = 1;
+  uint32_t next_round_robin_ = 0;
+
+  std::deque<std::shared_ptr<Notice>> notices_;               // to send
+  std::map<uint64_t, std::shared_ptr<Notice>> pending_notices_;  // not confirmed
+  uint64_t next_notice_id_ = 1;
+  uint64_t notices_seen_below_ = 1;                           // all smaller ids arrived
+  std::set<uint64_t> notices_seen_;                           // larger ones
+
+  std::deque<wire::Header> control_;
+  std::map<uint32_t, std::vector<ChunkWork>> limbo_;          // writes of lost lanes
+  uint32_t lanes_lost_ = 0;
+  Nanos last_stall_report_ = 0;
+};
+
+}  // namespace tcpx

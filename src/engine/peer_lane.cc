@@ -1,0 +1,560 @@
+#include "engine/peer_lane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/peer.h"
+
+namespace tcpx {
+
+namespace {
+
+// A lane holds at most this much time's worth of chunks, at the rate it has shown: what a slow
+// lane holds at the end of a transfer is what everybody waits for.
+constexpr Nanos kHoldTime = 20 * kMilli;
+constexpr Nanos kPlacingPatience = 5 * kSecond;
+constexpr uint32_t kMinWindow = 2;
+constexpr uint32_t kFirstWindow = 4;  // before a rate is known
+
+}  // namespace
+
+PeerLane::PeerLane(Peer& peer, uint32_t index, Loop& loop)
+    : peer_(peer), shared_(peer.shared()), index_(index), loop_(loop),
+      outstanding_(peer.window()) {
+  scratch_.reserve(wire::kMaxPieces);
+  placing_.reserve(peer.window() + 1);
+}
+
+PeerLane::~PeerLane() = default;
+
+Status PeerLane::start(const LaneFactory& factory) {
+  Status status;
+  loop_.run_exclusive([&] {
+    lane_ = factory(loop_, *this);
+    open_.store(true, std::memory_order_release);
+    status = lane_->start(std::shared_ptr<LoopSource>(peer_.shared_from_this(), lane_.get()));
+    if (!status) open_.store(false, std::memory_order_release);
+  });
+  return status;
+}
+
+// ---- our chunks ----------------------------------------------------------------------------
+
+uint32_t PeerLane::window_now() const {
+  uint32_t window = static_cast<uint32_t>(outstanding_.size());
+  if (shared_.options.pacing) return 1;
+  if (!shared_.options.adaptive_striping) return window;
+  if (rate_ == 0) return std::min(kFirstWindow, window);
+  double chunks = rate_ * kHoldTime / static_cast<double>(peer_.chunk_bytes());
+  return std::clamp(static_cast<uint32_t>(std::min(chunks, 1e6)), std::min(kMinWindow, window),
+                    window);
+}
+
+// The rate at which answers come back while the lane is busy. Time without outstanding chunks
+// does not count: the clock restarts when the first chunk goes out.
+void PeerLane::learn_rate(const Outstanding& entry) {
+  Nanos now = now_ns();
+  Nanos span = now - std::max(last_answer_, entry.since);
+  last_answer_ = now;
+  if (entry.bytes < peer_.chunk_bytes() / 4 || span <= 0) return;  // too small to tell
+  double sample = static_cast<double>(entry.bytes) / static_cast<double>(span);
+  rate_ = rate_ == 0 ? sample : rate_ + (sample - rate_) / 8;
+}
+
+void PeerLane::fill() {
+  if (!open()) return;
+  if (ping_asked_.exchange(false)) {
+    wire::Header ping;
+    ping.type = wire::FrameType::kPing;
+    ping.aux = static_cast<uint64_t>(now_ns());
+    send_small(ping);
+  }
+  wire::Header control;
+  while (peer_.next_control(&control)) send_small(control);
+  while (std::shared_ptr<Notice> notice = peer_.next_notice(*this)) send_notice(std::move(notice));
+  ChunkWork work;
+  while (used_ < window_now() && lane_->payload_credit() > 0 && peer_.next_chunk(*this, &work))
+    send_chunk(std::move(work));
+}
+
+void PeerLane::send_chunk(ChunkWork work) {
+  Transfer& transfer = *work.transfer;
+  const Chunk& chunk = transfer.plan.chunks[work.chunk];
+  auto entry = std::find_if(outstanding_.begin(), outstanding_.end(),
+                            [](const Outstanding& e) { return !e.used; });
+  TxFrame* frame = new_frame();
+  bool is_read = transfer.plan.op == TCPX_READ;
+  frame->header.type = is_read ? wire::FrameType::kRead : wire::FrameType::kWrite;
+  frame->header.transfer = work.transfer_id;
+  frame->header.chunk = work.chunk;
+  frame->header.piece_count = chunk.pieces;
+  frame->header.payload_bytes = chunk.bytes;
+  scratch_.clear();
+  transfer.plan.remote_pieces(chunk, &scratch_);
+  if (chunk.pieces == 1) {
+    frame->header.piece = scratch_[0];
+  } else {
+    frame->table.resize(chunk.pieces * wire::kPieceBytes);
+    wire::encode_pieces(scratch_, frame->table.data());
+  }
+  if (!is_read) transfer.plan.local_iov(chunk, &frame->payload);
+
+  entry->used = true;
+  entry->transfer = std::move(work.transfer);
+  entry->transfer_id = work.transfer_id;
+  entry->chunk = work.chunk;
+  entry->bytes = chunk.bytes;
+  entry->since = now_ns();
+  entry->frame = frame;
+  entry->landing = nullptr;
+  entry->is_read = is_read;
+  ++used_;
+  in_flight_.store(used_, std::memory_order_relaxed);
+  shared_.counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
+  if (!is_read) shared_.counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
+  lane_->queue(frame);
+}
+
+PeerLane::Outstanding* PeerLane::find(uint64_t transfer_id, uint32_t chunk) {
+  for (Outstanding& entry : outstanding_)
+    if (entry.used && entry.transfer_id == transfer_id && entry.chunk == chunk) return &entry;
+  return nullptr;
+}
+
+void PeerLane::settle(Outstanding& entry, tcpx_code code) {
+  ChunkWork work{std::move(entry.transfer), entry.transfer_id, entry.chunk};
+  learn_rate(entry);
+  entry = {};
+  --used_;
+  in_flight_.store(used_, std::memory_order_relaxed);
+  shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
+  if (work.transfer) peer_.settle(work, index_, code, "the peer");
+}
+
+Status PeerLane::answer_received(const wire::Header& header) {
+  Outstanding* entry = find(header.transfer, header.chunk);
+  bool read_answer = header.type == wire::FrameType::kReadFailed;
+  if (entry == nullptr || entry->is_read != read_answer || entry->frame != nullptr ||
+      (read_answer && header.status == TCPX_OK))
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      fmt::format("answer for chunk {} of transfer {}, which is not outstanding",
+                                  header.chunk, header.transfer));
+  settle(*entry, static_cast<tcpx_code>(header.status));
+  return {};
+}
+
+// Where the data of one of our READ chunks goes.
+Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
+  Outstanding* entry = find(header.transfer, header.chunk);
+  if (entry == nullptr || !entry->is_read || entry->landing != nullptr ||
+      entry->frame != nullptr || entry->bytes != header.payload_bytes)
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      fmt::format("data for chunk {} of transfer {}, which was not asked for",
+                                  header.chunk, header.transfer));
+  entry->landing = chunk;
+  if (entry->transfer == nullptr) {  // cancelled meanwhile
+    shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
+    chunk->discard = true;
+    return {};
+  }
+  const Plan& plan = entry->transfer->plan;
+  plan.local_iov(plan.chunks[entry->chunk], &chunk->destination);
+  land(chunk);
+  return {};
+}
+
+// ---- the peer's chunks ---------------------------------------------------------------------
+
+void PeerLane::count_refusal(tcpx_code code) {
+  EngineCounters& counters = shared_.counters;
+  if (code == TCPX_OUT_OF_RANGE) counters.rejected_ranges.fetch_add(1);
+  else if (code == TCPX_ACCESS_DENIED) counters.rejected_access.fetch_add(1);
+  else counters.rejected_regions.fetch_add(1);
+}
+
+void PeerLane::write_head(RxChunk* chunk) {
+  for (const wire::Piece& piece : chunk->pieces) {
+    uint8_t* memory = nullptr;
+    tcpx_code code = shared_.regions.resolve(piece, TCPX_REMOTE_WRITE, &memory);
+    if (code != TCPX_OK) {
+      count_refusal(code);
+      chunk->refusal = code;
+      chunk->discard = true;
+      return;
+    }
+    if (piece.length > 0) chunk->destination.push_back({memory, piece.length});
+  }
+  land(chunk);
+}
+
+void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
+  wire::Header ack;
+  ack.type = wire::FrameType::kAck;
+  ack.status = static_cast<uint16_t>(code);
+  ack.transfer = chunk->header.transfer;
+  ack.chunk = chunk->header.chunk;
+  send_small(ack);
+}
+
+Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Piece> pieces) {
+  if (serving_ >= outstanding_.size())
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      fmt::format("more than {} reads outstanding on one lane", serving_));
+  TxFrame* frame = new_frame();
+  frame->header.transfer = header.transfer;
+  frame->header.chunk = header.chunk;
+  for (const wire::Piece& piece : pieces) {
+    uint8_t* memory = nullptr;
+    tcpx_code code = shared_.regions.resolve(piece, TCPX_REMOTE_READ, &memory);
+    if (code != TCPX_OK) {
+      count_refusal(code);
+      wire::Header failed;
+      failed.type = wire::FrameType::kReadFailed;
+      failed.status = static_cast<uint16_t>(code);
+      failed.transfer = header.transfer;
+      failed.chunk = header.chunk;
+      drop_frame(frame);
+      send_small(failed);
+      return {};
+    }
+    if (piece.length > 0) frame->payload.push_back({memory, piece.length});
+  }
+  frame->header.type = wire::FrameType::kData;
+  frame->header.payload_bytes = header.payload_bytes;
+  frame->pieces.assign(pieces.begin(), pieces.end());
+  ++serving_;
+  lane_->queue(frame);
+  return {};
+}
+
+// ---- placing -------------------------------------------------------------------------------
+
+// Decides where the lane receives: in place, or in staging memory.
+void PeerLane::land(RxChunk* chunk) {
+  if (chunk->staging != nullptr)
+    chunk->landing.push_back({chunk->staging, chunk->header.payload_bytes});
+  else
+    chunk->landing = chunk->destination;
+}
+
+Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
+                         RxChunk** out) {
+  bool notice = header.type == wire::FrameType::kNotify;
+  bool stages = !notice && header.payload_bytes > 0 && shared_.placer != nullptr &&
+                shared_.placer->stages();
+  uint8_t* staging = nullptr;
+  if (stages) {
+    staging = shared_.placer->acquire(header.payload_bytes);
+    if (staging == nullptr) {  // on_idle asks again
+      waiting_staging_ = true;
+      loop_.make_hot(lane_->source_index());
+      return {};
+    }
+    waiting_staging_ = false;
+  }
+  RxChunk* chunk = new_chunk();
+  chunk->header = header;
+  chunk->staging = staging;
+  Status status;
+  if (notice) {
+    chunk->message.resize(header.payload_bytes);
+    if (header.payload_bytes > 0)
+      chunk->landing.push_back({chunk->message.data(), chunk->message.size()});
+  } else if (header.type == wire::FrameType::kWrite) {
+    chunk->pieces.assign(pieces.begin(), pieces.end());
+    write_head(chunk);
+  } else {
+    status = data_head(header, chunk);
+  }
+  if (!status) {
+    drop_chunk(chunk);
+    return status;
+  }
+  *out = chunk;
+  return {};
+}
+
+Status PeerLane::on_payload(RxChunk* chunk, const wire::Trailer& trailer) {
+  payload_received_ += chunk->header.payload_bytes;
+  if (chunk->header.type == wire::FrameType::kNotify) return notice_received(chunk);
+  if (trailer.status != TCPX_OK && chunk->refusal == TCPX_OK)
+    chunk->refusal = static_cast<tcpx_code>(trailer.status);
+  place_or_finish(chunk);
+  return {};
+}
+
+void PeerLane::place_or_finish(RxChunk* chunk) {
+  bool bad = chunk->discard || chunk->refusal != TCPX_OK;
+  if (bad || chunk->staging == nullptr) {
+    // Answers leave in order of arrival: behind placings that are still under way.
+    if (placing_.empty()) return placed(chunk);
+  } else {
+    chunk->ticket = shared_.placer->start(chunk->staging, chunk->destination);
+  }
+  placing_.push_back(chunk);
+  loop_.make_hot(lane_->source_index());
+}
+
+bool PeerLane::on_idle() {
+  drain_placings();
+  lane_->resume_reading();
+  return !placing_.empty() || waiting_staging_;
+}
+
+void PeerLane::drain_placings() {
+  size_t done = 0;
+  while (done < placing_.size()) {
+    RxChunk* chunk = placing_[done];
+    if (chunk->ticket != 0 && !shared_.placer->finished(chunk->ticket)) break;
+    ++done;
+    placed(chunk);
+  }
+  placing_.erase(placing_.begin(), placing_.begin() + static_cast<ptrdiff_t>(done));
+}
+
+// The chunk's bytes are in place (or it was refused): release the slot, tell who waits.
+void PeerLane::placed(RxChunk* chunk) {
+  tcpx_code code = chunk->refusal;
+  lane_->release(chunk);
+  if (chunk->header.type == wire::FrameType::kWrite) {
+    write_done(chunk, code);
+  } else if (Outstanding* entry = find(chunk->header.transfer, chunk->header.chunk)) {
+    entry->landing = nullptr;
+    settle(*entry, code);
+  }
+  if (code == TCPX_OK) shared_.counters.chunks_received.fetch_add(1, std::memory_order_relaxed);
+  drop_chunk(chunk);
+}
+
+// ---- frames --------------------------------------------------------------------------------
+
+Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piece> pieces) {
+  switch (header.type) {
+    case wire::FrameType::kRead:
+      return serve_read(header, pieces);
+    case wire::FrameType::kAck:
+    case wire::FrameType::kReadFailed:
+      return answer_received(header);
+    case wire::FrameType::kNotifyAck:
+      peer_.notice_confirmed(header.transfer, static_cast<tcpx_code>(header.status));
+      return {};
+    case wire::FrameType::kLaneDown:
+      peer_.lane_down_asked(header.chunk);
+      return {};
+    case wire::FrameType::kLaneDownAck:
+      peer_.lane_down_confirmed(header.chunk);
+      return {};
+    case wire::FrameType::kPing: {
+      wire::Header pong;
+      pong.type = wire::FrameType::kPong;
+      pong.aux = header.aux;
+      pong.transfer = payload_received_;
+      send_small(pong);
+      return {};
+    }
+    case wire::FrameType::kPong:
+      peer_received_.store(header.transfer, std::memory_order_relaxed);
+      return {};
+    case wire::FrameType::kBye:
+      peer_.peer_said_bye();
+      return {};
+    default:
+      return peer_error(TCPX_PROTOCOL_ERROR, "frame type without meaning here");
+  }
+}
+
+void PeerLane::send_small(wire::Header header) {
+  if (!open()) return;
+  TxFrame* frame = new_frame();
+  frame->header = header;
+  lane_->queue(frame);
+}
+
+void PeerLane::send_notice(std::shared_ptr<Notice> notice) {
+  TxFrame* frame = new_frame();
+  frame->header.type = wire::FrameType::kNotify;
+  frame->header.transfer = notice->id;
+  frame->header.payload_bytes = notice->bytes.size();
+  if (!notice->bytes.empty())
+    frame->payload.push_back({notice->bytes.data(), notice->bytes.size()});
+  notice_frames_[frame] = std::move(notice);
+  lane_->queue(frame);
+}
+
+Status PeerLane::notice_received(RxChunk* chunk) {
+  wire::Header ack;
+  ack.type = wire::FrameType::kNotifyAck;
+  ack.transfer = chunk->header.transfer;
+  ack.status = static_cast<uint16_t>(
+      peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message)));
+  send_small(ack);
+  drop_chunk(chunk);
+  return {};
+}
+
+void PeerLane::on_sent(TxFrame* frame) {
+  if (frame->header.type == wire::FrameType::kData) --serving_;
+  if (frame->header.type == wire::FrameType::kNotify) notice_frames_.erase(frame);
+  if (frame->header.type == wire::FrameType::kWrite ||
+      frame->header.type == wire::FrameType::kRead) {
+    Outstanding* entry = find(frame->header.transfer, frame->header.chunk);
+    if (entry != nullptr && entry->frame == frame) entry->frame = nullptr;
+  }
+  drop_frame(frame);
+}
+
+void PeerLane::send_bye() {
+  if (!open() || bye_sent_) return;
+  bye_sent_ = true;
+  wire::Header bye;
+  bye.type = wire::FrameType::kBye;
+  send_small(bye);
+  lane_->finish();
+}
+
+// ---- fences --------------------------------------------------------------------------------
+
+size_t PeerLane::stop(const Transfer& transfer, bool forget) {
+  drain_placings();
+  size_t moving = 0;
+  for (Outstanding& entry : outstanding_) {
+    if (!entry.used || entry.transfer.get() != &transfer) continue;
+    if (entry.landing != nullptr && entry.landing->ticket != 0) {
+      ++moving;  // a placing cannot be called back: the caller comes again
+      continue;
+    }
+    if (entry.landing != nullptr && !entry.landing->discard) {
+      entry.landing->discard = true;
+      entry.landing->refusal = TCPX_CANCELLED;
+      shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
+    }
+    TxFrame* frame = entry.frame;
+    if (frame != nullptr && lane_->unqueue(frame)) {
+      entry.frame = nullptr;
+      drop_frame(frame);
+      settle(entry, TCPX_CANCELLED);  // never left: settled here and now
+      continue;
+    }
+    if (frame != nullptr && !entry.is_read) lane_->abandon(frame, TCPX_CANCELLED);
+    if (forget || entry.is_read) entry.transfer.reset();
+  }
+  return moving;
+}
+
+size_t PeerLane::revoke(uint64_t region) {
+  auto names = [region](const std::vector<wire::Piece>& pieces) {
+    return std::any_of(pieces.begin(), pieces.end(), [region](const wire::Piece& piece) {
+      return make_region_id(piece.slot, piece.generation) == region;
+    });
+  };
+  if (lane_ == nullptr) return 0;
+  drain_placings();
+  size_t moving = 0;
+  RxChunk* receiving = lane_->receiving();
+  if (receiving != nullptr && !receiving->discard && names(receiving->pieces)) {
+    receiving->discard = true;
+    receiving->refusal = TCPX_STALE_REGION;
+    shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
+  }
+  for (RxChunk* chunk : placing_)
+    if (chunk->ticket != 0 && names(chunk->pieces)) ++moving;
+  for (size_t i = 0; i < all_frames_.size(); ++i) {  // send_small may add frames
+    TxFrame* frame = all_frames_[i].get();
+    if (frame->header.type != wire::FrameType::kData || !names(frame->pieces)) continue;
+    if (lane_->unqueue(frame)) {
+      wire::Header failed;
+      failed.type = wire::FrameType::kReadFailed;
+      failed.status = TCPX_STALE_REGION;
+      failed.transfer = frame->header.transfer;
+      failed.chunk = frame->header.chunk;
+      --serving_;
+      drop_frame(frame);
+      send_small(failed);
+      wake();
+    } else {
+      lane_->abandon(frame, TCPX_STALE_REGION);
+    }
+  }
+  return moving;
+}
+
+std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
+  const Outstanding* oldest = nullptr;
+  for (const Outstanding& entry : outstanding_)
+    if (entry.used && (oldest == nullptr || entry.since < oldest->since)) oldest = &entry;
+  if (oldest == nullptr || now - oldest->since < age) return {};
+  uint64_t offset = 0;
+  if (oldest->transfer)
+    for (uint32_t i = 0; i < oldest->chunk; ++i) offset += oldest->transfer->plan.chunks[i].bytes;
+  return fmt::format("lane {} to {}: transfer {} chunk {} at offset {} ({} bytes, {}) has waited "
+                     "{} ms; {} chunks outstanding, {} bytes sent, peer says it has received {} "
+                     "payload bytes", index_, lane_->remote(), oldest->transfer_id, oldest->chunk,
+                     offset, oldest->bytes, oldest->frame ? "not yet out" : "awaiting the answer",
+                     (now - oldest->since) / kMilli, used_, lane_->counters().bytes_out.load(),
+                     peer_received());
+}
+
+// ---- the end of the lane -------------------------------------------------------------------
+
+void PeerLane::on_down(const Status& status) {
+  open_.store(false, std::memory_order_release);
+  // Nothing arrives or leaves through this lane any more, but what has arrived may still be
+  // placing: a chunk must not be asked for again while its first copy can still land.
+  for (Nanos give_up = now_ns() + kPlacingPatience; !placing_.empty() && now_ns() < give_up;)
+    drain_placings();
+  if (RxChunk* chunk = lane_->receiving()) drop_chunk(chunk);
+  std::vector<ChunkWork> writes, reads;
+  for (Outstanding& entry : outstanding_) {
+    if (!entry.used) continue;
+    shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
+    if (entry.transfer) {
+      // A WRITE may still sit in the peer's receive buffer and land: it is sent again only after
+      // the peer has closed its end. A READ can be asked again at once.
+      auto& list = entry.is_read ? reads : writes;
+      list.push_back({std::move(entry.transfer), entry.transfer_id, entry.chunk});
+    }
+    entry = {};
+  }
+  used_ = 0;
+  in_flight_.store(0, std::memory_order_relaxed);
+  notice_frames_.clear();
+  peer_.lane_lost(*this, status, std::move(writes), std::move(reads));
+}
+
+// ---- pools ---------------------------------------------------------------------------------
+
+TxFrame* PeerLane::new_frame() {
+  if (free_frames_.empty()) {
+    all_frames_.push_back(std::make_unique<TxFrame>());
+    free_frames_.reserve(all_frames_.size());
+    return all_frames_.back().get();
+  }
+  TxFrame* frame = free_frames_.back();
+  free_frames_.pop_back();
+  return frame;
+}
+
+void PeerLane::drop_frame(TxFrame* frame) {
+  frame->reset();
+  free_frames_.push_back(frame);
+}
+
+RxChunk* PeerLane::new_chunk() {
+  if (free_chunks_.empty()) {
+    all_chunks_.push_back(std::make_unique<RxChunk>());
+    free_chunks_.reserve(all_chunks_.size());
+    return all_chunks_.back().get();
+  }
+  RxChunk* chunk = free_chunks_.back();
+  free_chunks_.pop_back();
+  return chunk;
+}
+
+void PeerLane::drop_chunk(RxChunk* chunk) {
+  if (chunk->staging != nullptr) shared_.placer->release(chunk->staging);
+  chunk->reset();
+  free_chunks_.push_back(chunk);
+}
+
+}  // namespace tcpx

@@ -1,0 +1,137 @@
+// What frames on one lane mean: chunks of our transfers out and back, the peer's chunks in and out,
+// notifications, pings. Lives in the exclusive section of its loop (LaneSink) except where marked.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/shared.h"
+#include "path/lane.h"
+
+namespace tcpx {
+
+class Peer;
+struct ChunkWork;
+struct Notice;
+struct Transfer;
+
+class PeerLane final : public LaneSink {
+ public:
+  PeerLane(Peer& peer, uint32_t index, Loop& loop);
+  ~PeerLane() override;
+
+  // ---- setting up (service thread, before start) ----
+  Status start(const LaneFactory& factory);
+
+  // ---- any thread ----
+  uint32_t index() const { return index_; }
+  Loop& loop() const { return loop_; }
+  bool open() const { return open_.load(std::memory_order_acquire); }
+  void wake() { loop_.wake(lane_->source_index()); }
+  void ask_ping() {
+    ping_asked_.store(true);
+    wake();
+  }
+  uint32_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
+  Nanos last_heard() const {
+    return lane_->counters().last_receive.load(std::memory_order_relaxed);
+  }
+  uint64_t peer_received() const { return peer_received_.load(std::memory_order_relaxed); }
+
+  // ---- in the exclusive section (facts of the lane: any thread, once open) ----
+  Lane& lane() { return *lane_; }
+  // Stops touching the memory of this transfer. Chunks whose answer is due are awaited, unless
+  // `forget` (then their answers are dropped) or they are READs. Returns how many placings still
+  // touch the memory.
+  size_t stop(const Transfer& transfer, bool forget);
+  // Stops reading and writing this region for the peer. Returns how many placings still do.
+  size_t revoke(uint64_t region);
+  void send_bye();
+  // The oldest chunk without an answer, for the stall report; empty if younger than `age`.
+  std::string describe_stall(Nanos now, Nanos age) const;
+
+  // ---- LaneSink ----
+  Status on_frame(const wire::Header& header, std::span<const wire::Piece> pieces) override;
+  Status on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
+                 RxChunk** chunk) override;
+  Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) override;
+  void on_sent(TxFrame* frame) override;
+  void fill() override;
+  bool on_idle() override;
+  void on_down(const Status& status) override;
+
+ private:
+  // A chunk of ours that this lane carries.
+  struct Outstanding {
+    bool used = false;
+    std::shared_ptr<Transfer> transfer;  // null: cancelled, only its answer is awaited
+    uint64_t transfer_id = 0;
+    uint32_t chunk = 0;
+    uint64_t bytes = 0;
+    Nanos since = 0;
+    TxFrame* frame = nullptr;            // until it is out
+    RxChunk* landing = nullptr;          // READ: its data is arriving or being placed
+    bool is_read = false;
+  };
+
+  // Our chunks.
+  void send_chunk(ChunkWork work);
+  Outstanding* find(uint64_t transfer_id, uint32_t chunk);
+  void settle(Outstanding& entry, tcpx_code code);
+  uint32_t window_now() const;
+  void learn_rate(const Outstanding& entry);
+  Status answer_received(const wire::Header& header);
+  Status data_head(const wire::Header& header, RxChunk* chunk);
+  // The peer's chunks.
+  Status serve_read(const wire::Header& header, std::span<const wire::Piece> pieces);
+  void write_head(RxChunk* chunk);
+  void count_refusal(tcpx_code code);
+  void write_done(RxChunk* chunk, tcpx_code code);
+  // Placing.
+  void land(RxChunk* chunk);
+  void place_or_finish(RxChunk* chunk);
+  void placed(RxChunk* chunk);
+  void drain_placings();
+  // Small frames.
+  void send_small(wire::Header header);
+  void send_notice(std::shared_ptr<Notice> notice);
+  Status notice_received(RxChunk* chunk);
+
+  TxFrame* new_frame();
+  void drop_frame(TxFrame* frame);
+  RxChunk* new_chunk();
+  void drop_chunk(RxChunk* chunk);
+
+  Peer& peer_;
+  EngineShared& shared_;
+  const uint32_t index_;
+  Loop& loop_;
+  std::unique_ptr<Lane> lane_;
+  std::atomic<bool> open_{false};
+  std::atomic<bool> ping_asked_{false};
+  std::atomic<uint64_t> peer_received_{0};
+  std::atomic<uint32_t> in_flight_{0};
+  bool bye_sent_ = false;
+  bool waiting_staging_ = false;
+
+  std::vector<Outstanding> outstanding_;   // window entries
+  uint32_t used_ = 0;
+  uint32_t serving_ = 0;                   // kData frames queued for the peer
+  std::vector<RxChunk*> placing_;          // in order of arrival
+  uint64_t payload_received_ = 0;
+  double rate_ = 0;                        // bytes per ns, smoothed
+  Nanos last_answer_ = 0;
+
+  // Pools: filled once, then nothing is allocated.
+  std::vector<std::unique_ptr<TxFrame>> all_frames_;
+  std::vector<TxFrame*> free_frames_;
+  std::vector<std::unique_ptr<RxChunk>> all_chunks_;
+  std::vector<RxChunk*> free_chunks_;
+  std::vector<wire::Piece> scratch_;
+  std::map<TxFrame*, std::shared_ptr<Notice>> notice_frames_;
+};
+
+}  // namespace tcpx

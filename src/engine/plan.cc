@@ -1,0 +1,149 @@
+#include "engine/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tcpx {
+
+namespace {
+
+Status check_local(const tcpx_local_piece& piece, size_t index, const RegionView& view) {
+  if (piece.offset > view.length || piece.length > view.length - piece.offset)
+    return bad_call(TCPX_OUT_OF_RANGE,
+                    fmt::format("piece {}: local offset {} + length {} leaves region {:#x} of {} "
+                                "bytes", index, piece.offset, piece.length, piece.region,
+                                view.length));
+  return {};
+}
+
+Status check_remote(const PlanRequest& request, size_t index) {
+  const tcpx_remote_piece& piece = request.remote[index];
+  const tcpx_remote_region* region = piece.region;
+  if (region == nullptr)
+    return bad_call(TCPX_INVALID_ARGUMENT, fmt::format("piece {}: no remote region given", index));
+  if (piece.length != request.local[index].length)
+    return bad_call(TCPX_INVALID_ARGUMENT,
+                    fmt::format("piece {}: local length {} and remote length {} differ", index,
+                                request.local[index].length, piece.length));
+  if (request.remote_engine != nullptr &&
+      memcmp(region->engine_id, request.remote_engine, sizeof region->engine_id) != 0)
+    return bad_call(TCPX_INVALID_ARGUMENT,
+                    fmt::format("piece {}: the remote region belongs to another engine than this "
+                                "peer; import the description this peer exported", index));
+  uint32_t needed = request.op == TCPX_WRITE ? TCPX_REMOTE_WRITE : TCPX_REMOTE_READ;
+  if ((region->access & needed) == 0)
+    return bad_call(TCPX_ACCESS_DENIED,
+                    fmt::format("piece {}: the peer did not register region {:#x} for remote {}",
+                                index, region->id, request.op == TCPX_WRITE ? "write" : "read"));
+  if (piece.offset > region->length || piece.length > region->length - piece.offset)
+    return bad_call(TCPX_OUT_OF_RANGE,
+                    fmt::format("piece {}: remote offset {} + length {} leaves region {:#x} of {} "
+                                "bytes", index, piece.offset, piece.length, region->id,
+                                region->length));
+  return {};
+}
+
+void add_run(Plan* plan, uint8_t* local, const tcpx_remote_piece& piece) {
+  wire::Piece remote{region_slot(piece.region->id), region_generation(piece.region->id),
+                     piece.offset, piece.length};
+  if (!plan->runs.empty()) {
+    Run& last = plan->runs.back();
+    if (last.local + last.remote.length == local && last.remote.slot == remote.slot &&
+        last.remote.generation == remote.generation &&
+        last.remote.offset + last.remote.length == remote.offset) {
+      last.remote.length += remote.length;
+      return;
+    }
+  }
+  plan->runs.push_back({local, remote});
+}
+
+void cut_chunks(Plan* plan, uint64_t chunk_bytes) {
+  uint32_t run = 0;
+  uint64_t offset = 0;
+  while (run < plan->runs.size()) {
+    Chunk chunk{run, 0, offset, 0};
+    while (run < plan->runs.size() && chunk.pieces < wire::kMaxPieces) {
+      uint64_t room = chunk_bytes - chunk.bytes;
+      uint64_t left = plan->runs[run].remote.length - offset;
+      if (room == 0 && left > 0) break;
+      uint64_t take = std::min(room, left);
+      chunk.bytes += take;
+      ++chunk.pieces;
+      offset += take;
+      if (offset < plan->runs[run].remote.length) break;
+      ++run;
+      offset = 0;
+    }
+    plan->chunks.push_back(chunk);
+  }
+}
+
+}  // namespace
+
+bool Plan::uses(uint64_t region) const {
+  return std::binary_search(local_regions.begin(), local_regions.end(), region);
+}
+
+void Plan::local_iov(const Chunk& chunk, std::vector<iovec>* out) const {
+  uint64_t left = chunk.bytes;
+  uint64_t offset = chunk.offset;
+  for (uint32_t i = 0; i < chunk.pieces; ++i) {
+    const Run& run = runs[chunk.first_run + i];
+    uint64_t length = std::min(left, run.remote.length - offset);
+    if (length > 0) out->push_back({run.local + offset, length});
+    left -= length;
+    offset = 0;
+  }
+}
+
+void Plan::remote_pieces(const Chunk& chunk, std::vector<wire::Piece>* out) const {
+  uint64_t left = chunk.bytes;
+  uint64_t offset = chunk.offset;
+  for (uint32_t i = 0; i < chunk.pieces; ++i) {
+    wire::Piece piece = runs[chunk.first_run + i].remote;
+    piece.offset += offset;
+    piece.length = std::min(left, piece.length - offset);
+    out->push_back(piece);
+    left -= piece.length;
+    offset = 0;
+  }
+}
+
+Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* out) {
+  Plan plan;
+  plan.op = request.op;
+  plan.pieces = request.local.size();
+  plan.runs.reserve(request.local.size());
+  uint64_t known_region = 0;
+  RegionView view;
+  for (size_t i = 0; i < request.local.size(); ++i) {
+    const tcpx_local_piece& piece = request.local[i];
+    if (piece.region != known_region) {  // lists mostly stay in one region: look it up once
+      if (Status status = regions.describe(piece.region, &view); !status)
+        return bad_call(status.code(), fmt::format("piece {}: local {}", i, status.text()));
+      known_region = piece.region;
+      plan.local_regions.push_back(piece.region);
+    }
+    if (Status status = check_local(piece, i, view); !status) return status;
+    if (Status status = check_remote(request, i); !status) return status;
+    if (piece.length > UINT64_MAX - plan.bytes)
+      return bad_call(TCPX_OUT_OF_RANGE, "the pieces' lengths overflow 64 bits");
+    plan.bytes += piece.length;
+    if (piece.length > 0) add_run(&plan, view.base + piece.offset, request.remote[i]);
+  }
+  // Nothing to move still goes to the owner once: "done" then says the same as for one byte.
+  if (plan.runs.empty()) add_run(&plan, nullptr, request.remote[0]);
+  std::sort(plan.local_regions.begin(), plan.local_regions.end());
+  plan.local_regions.erase(std::unique(plan.local_regions.begin(), plan.local_regions.end()),
+                           plan.local_regions.end());
+  cut_chunks(&plan, request.chunk_bytes);
+  if (plan.chunks.size() > UINT32_MAX)
+    return bad_call(TCPX_LIMIT, "more than 2^32 chunks; use a larger chunk_bytes");
+  *out = std::move(plan);
+  return {};
+}
+
+}  // namespace tcpx

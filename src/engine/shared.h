@@ -1,0 +1,56 @@
+// What all peers of an engine share: configuration, memory, loops, counters, the service thread.
+// Nothing in the data path is a lock here.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/log.h"
+#include "config/options.h"
+#include "memory/placer.h"
+#include "memory/region_table.h"
+#include "path/loop.h"
+
+namespace tcpx {
+
+class NoticeQueue;
+
+struct EngineCounters {
+  std::atomic<uint64_t> auth_failures{0};
+  std::atomic<uint64_t> handshakes_refused{0};
+  std::atomic<uint64_t> handshake_timeouts{0};
+  std::atomic<uint64_t> half_open_refused{0};
+  std::atomic<uint64_t> protocol_errors{0};
+  std::atomic<uint64_t> stale_frames{0};
+  std::atomic<uint64_t> rejected_ranges{0};
+  std::atomic<uint64_t> rejected_access{0};
+  std::atomic<uint64_t> rejected_regions{0};
+  std::atomic<uint64_t> peers_connected{0};
+  std::atomic<uint64_t> peers_lost{0};
+  std::atomic<uint64_t> lanes_lost{0};
+  std::atomic<uint64_t> transfers_posted{0};
+  std::atomic<uint64_t> transfers_done{0};
+  std::atomic<uint64_t> transfers_failed{0};
+  std::atomic<uint64_t> chunks_sent{0};       // as initiator: WRITE chunks out
+  std::atomic<uint64_t> chunks_received{0};   // payload chunks placed here
+  std::atomic<uint64_t> chunks_live{0};       // handed to lanes and not settled
+  std::atomic<uint64_t> notifications_in{0};
+  std::atomic<uint64_t> notifications_out{0};
+  std::atomic<uint64_t> notification_repeats{0};
+};
+
+struct EngineShared {
+  Options options;
+  Log log;
+  RegionTable regions;
+  Placer* placer = nullptr;  // null: payload is received straight into place
+  std::vector<std::unique_ptr<Loop>> loops;
+  EngineCounters counters;
+  std::unique_ptr<NoticeQueue> inbox;
+  // Runs `task` on the service thread soon. Any thread, also a loop's.
+  std::function<void(std::function<void()>)> defer;
+};
+
+}  // namespace tcpx

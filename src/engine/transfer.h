@@ -1,0 +1,65 @@
+// One READ or WRITE: its plan, where it stands, and how it ended.
+//
+// Life of a post: queued -> (chunks out, chunks settled) -> [notification] -> ended. Everything
+// but `code` is guarded by the peer's mutex. `code` is what users see: TCPX_IN_PROGRESS until the
+// transfer has ended, then its final code, written once per post.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/plan.h"
+
+namespace tcpx {
+
+class Loop;
+class Peer;
+struct Notice;
+
+inline constexpr int kNotPosted = -1;
+
+struct LaneShare {
+  uint64_t bytes = 0;
+  uint64_t chunks = 0;
+};
+
+struct Transfer : std::enable_shared_from_this<Transfer> {
+  Plan plan;
+  std::shared_ptr<Peer> peer;
+
+  std::atomic<int> code{kNotPosted};
+  std::atomic<Loop*> driving{nullptr};  // a waiter sleeps in this loop: nudge it at the end
+
+  // ---- guarded by peer->mu ----
+  uint64_t id = 0;                 // of this post, unique in the session
+  uint32_t next_chunk = 0;         // first chunk not yet handed to a lane
+  uint32_t in_flight = 0;          // chunks at lanes or waiting for a lost lane's fence
+  uint32_t settled = 0;            // chunks confirmed
+  std::vector<uint32_t> again;     // chunks to send again (lane lost)
+  bool queued = false;             // in the peer's run queue
+  bool live = false;               // in the peer's list of live transfers
+  size_t live_at = 0;              // where
+  bool ending = false;             // failed or cancelled: hand out no more chunks
+  Status status;                   // how it failed
+  Nanos deadline = kNever;
+  std::shared_ptr<Notice> notice;  // to send when the data is settled
+  int waiters = 0;
+  std::condition_variable ended;
+
+  // What happened, for the receipt.
+  Nanos posted_at = 0, first_out = 0, last_settled = 0, notice_out = 0, ended_at = 0;
+  uint64_t retries = 0;
+  uint64_t staging_bytes = 0;
+  uint32_t lanes_lost = 0;
+  std::vector<LaneShare> shares;   // by lane index
+
+  bool has_work() const { return !ending && (!again.empty() || next_chunk < plan.chunks.size()); }
+  bool in_progress() const { return code.load(std::memory_order_acquire) == TCPX_IN_PROGRESS; }
+};
+
+}  // namespace tcpx

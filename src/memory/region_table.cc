@@ -1,0 +1,119 @@
+#include "memory/region_table.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/ids.h"
+
+namespace tcpx {
+
+RegionTable::RegionTable() : blocks_(new std::atomic<Slot*>[kMaxBlocks]) {
+  for (uint32_t i = 0; i < kMaxBlocks; ++i) blocks_[i].store(nullptr, std::memory_order_relaxed);
+}
+
+RegionTable::~RegionTable() {
+  for (uint32_t i = 0; i < kMaxBlocks; ++i) delete[] blocks_[i].load(std::memory_order_relaxed);
+}
+
+RegionTable::Slot* RegionTable::slot_at(uint32_t index) const {
+  uint32_t block = index / kBlockSlots;
+  if (block >= kMaxBlocks) return nullptr;
+  Slot* slots = blocks_[block].load(std::memory_order_acquire);
+  return slots == nullptr ? nullptr : &slots[index % kBlockSlots];
+}
+
+Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* id) {
+  auto address = reinterpret_cast<uintptr_t>(base);
+  if (base == nullptr && length > 0)
+    return bad_call(TCPX_INVALID_ARGUMENT, "cannot register a null address; give memory you own");
+  if (length > UINTPTR_MAX - address)
+    return bad_call(TCPX_INVALID_ARGUMENT,
+                    fmt::format("region of {} bytes at {} wraps the address space", length, base));
+  if (access & ~(TCPX_REMOTE_READ | TCPX_REMOTE_WRITE))
+    return bad_call(TCPX_INVALID_ARGUMENT,
+                    fmt::format("unknown access bits {:#x}; use TCPX_REMOTE_READ and "
+                                "TCPX_REMOTE_WRITE", access));
+  std::lock_guard lock(mu_);
+  uint32_t index;
+  if (!free_.empty()) {
+    index = free_.back();
+    free_.pop_back();
+  } else {
+    if (used_slots_ == kBlockSlots * kMaxBlocks)
+      return bad_call(TCPX_LIMIT, "4194304 regions are registered; deregister some");
+    index = used_slots_++;
+    if (index % kBlockSlots == 0)
+      blocks_[index / kBlockSlots].store(new Slot[kBlockSlots], std::memory_order_release);
+  }
+  Slot* slot = slot_at(index);
+  // Generations start at random so that an id of an earlier process names nothing here.
+  if (slot->next_generation == 0) {
+    std::array<uint8_t, sizeof(uint32_t)> seed;
+    if (Status status = random_bytes(seed); !status) {
+      free_.push_back(index);
+      return status;
+    }
+    memcpy(&slot->next_generation, seed.data(), seed.size());
+  }
+  uint32_t generation = slot->next_generation++;
+  if (generation == 0) generation = slot->next_generation++;
+  slot->view = {static_cast<uint8_t*>(base), length, access};
+  slot->generation.store(generation, std::memory_order_release);
+  ++live_;
+  *id = make_region_id(index, generation);
+  return {};
+}
+
+Status RegionTable::retire(uint64_t id) {
+  std::lock_guard lock(mu_);
+  Slot* slot = slot_at(region_slot(id));
+  uint32_t generation = region_generation(id);
+  if (slot == nullptr || generation == 0 || slot->generation.load() != generation)
+    return bad_call(TCPX_NOT_FOUND, fmt::format("region {:#x} is not registered", id));
+  slot->generation.store(0, std::memory_order_release);
+  --live_;
+  return {};
+}
+
+void RegionTable::recycle(uint64_t id) {
+  std::lock_guard lock(mu_);
+  free_.push_back(region_slot(id));
+}
+
+Status RegionTable::describe(uint64_t id, RegionView* out) const {
+  std::lock_guard lock(mu_);
+  Slot* slot = slot_at(region_slot(id));
+  uint32_t generation = region_generation(id);
+  if (slot == nullptr || generation == 0 || slot->generation.load() != generation)
+    return bad_call(TCPX_NOT_FOUND, fmt::format("region {:#x} is not registered", id));
+  *out = slot->view;
+  return {};
+}
+
+bool RegionTable::is_live(uint64_t id) const {
+  const Slot* slot = slot_at(region_slot(id));
+  return slot != nullptr && region_generation(id) != 0 &&
+         slot->generation.load(std::memory_order_acquire) == region_generation(id);
+}
+
+size_t RegionTable::size() const {
+  std::lock_guard lock(mu_);
+  return live_;
+}
+
+tcpx_code RegionTable::resolve(const wire::Piece& piece, uint32_t access, uint8_t** out) const {
+  const Slot* slot = slot_at(piece.slot);
+  if (slot == nullptr || piece.generation == 0) return TCPX_NOT_FOUND;
+  if (slot->generation.load(std::memory_order_acquire) != piece.generation)
+    return TCPX_STALE_REGION;
+  const RegionView& view = slot->view;
+  if ((view.access & access) != access) return TCPX_ACCESS_DENIED;
+  if (piece.offset > view.length || piece.length > view.length - piece.offset)
+    return TCPX_OUT_OF_RANGE;
+  *out = view.base + piece.offset;
+  return TCPX_OK;
+}
+
+}  // namespace tcpx

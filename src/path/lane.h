@@ -1,0 +1,130 @@
+// The path interface: an ordered lane of frames with payload.
+//
+// A path (tcp, net, ipc) moves frames between two engines. It knows nothing of transfers, regions
+// or peers: what a frame means is its sink's business (engine/peer_lane.h). What differs between
+// paths is hidden here:
+//  - how payload travels: in the same stream (tcp), beside it in plugin requests (net), not at all;
+//  - how many payload frames may be queued at once: payload_credit() (a plugin has 16 requests);
+//  - when a receive slot becomes free: release(), called in order of arrival after placing.
+//
+// Every call in either direction is made in the exclusive section of the lane's loop.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "path/loop.h"
+#include "wire/frame.h"
+
+namespace tcpx {
+
+// A frame on its way out. Owned by whoever queued it; the lane holds it until on_sent().
+struct TxFrame {
+  TxFrame* next = nullptr;
+  wire::Header header;
+  std::vector<uint8_t> table;       // encoded pieces
+  std::vector<iovec> payload;       // what is left of it once `started`
+  std::vector<wire::Piece> pieces;  // whose memory `payload` is, when regions can be revoked
+  uint16_t trailer_status = TCPX_OK;
+
+  // Progress, kept by the lane.
+  bool started = false;             // header is encoded, its bytes may be out
+  uint64_t left = 0;                // bytes of the whole frame not yet handed to the kernel
+  size_t next_payload = 0;
+  uint8_t head[wire::kHeaderBytes];
+  uint8_t tail[wire::kTrailerBytes];
+
+  void reset();
+  bool has_tail() const { return header.has_payload(); }
+};
+
+// Payload on its way in.
+struct RxChunk {
+  wire::Header header;
+  std::vector<wire::Piece> pieces;
+  std::vector<iovec> destination;  // where it belongs
+  std::vector<iovec> landing;      // where the lane receives it; consumed as bytes arrive
+  bool discard = false;            // receive and drop what is left
+  tcpx_code refusal = TCPX_OK;     // why it is dropped
+  uint8_t* staging = nullptr;
+  uint64_t ticket = 0;             // of a placing under way
+  std::vector<uint8_t> message;    // payload of a notification
+
+  void reset();
+};
+
+class LaneSink {
+ public:
+  virtual ~LaneSink() = default;
+  // A frame without payload. Not ok: the lane ends with that status.
+  virtual Status on_frame(const wire::Header& header, std::span<const wire::Piece> pieces) = 0;
+  // The head of a frame with payload: says where it lands. *chunk == nullptr with an ok status:
+  // no receive slot is free, ask again through resume_reading().
+  virtual Status on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
+                         RxChunk** chunk) = 0;
+  // All payload of `chunk` arrived (or was dropped); the sender's verdict is in the trailer.
+  virtual Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) = 0;
+  // The frame is out; its memory is not needed any more.
+  virtual void on_sent(TxFrame* frame) = 0;
+  // There is room: queue more frames if there are any.
+  virtual void fill() = 0;
+  // Work without an event (placing under way). Returns whether there is more.
+  virtual bool on_idle() = 0;
+  // The lane is closed and out of its loop; frames still queued are handed back through on_sent.
+  virtual void on_down(const Status& status) = 0;
+};
+
+// What a lane has seen; read by other threads for reports and by the watchdog.
+struct LaneCounters {
+  std::atomic<uint64_t> bytes_out{0}, bytes_in{0};
+  std::atomic<uint64_t> frames_out{0}, frames_in{0};
+  std::atomic<uint64_t> send_calls{0}, receive_calls{0};
+  std::atomic<Nanos> last_receive{0};
+  std::atomic<Nanos> last_send{0};
+};
+
+class Lane : public LoopSource {
+ public:
+  // Joins its loop. `self` keeps the lane's owner alive while the loop knows it.
+  virtual Status start(std::shared_ptr<LoopSource> self) = 0;
+  uint32_t source_index() const { return source_index_; }
+
+  virtual void queue(TxFrame* frame) = 0;
+  // Takes a frame back that was queued and has not started; false if it has.
+  virtual bool unqueue(TxFrame* frame) = 0;
+  // Gives up the payload of a frame that has started: zeros fill its place, the trailer says why.
+  virtual void abandon(TxFrame* frame, tcpx_code reason) = 0;
+  // Frames with payload that may be queued now.
+  virtual uint32_t payload_credit() const = 0;
+  // The chunk being received, or nullptr.
+  virtual RxChunk* receiving() const = 0;
+  virtual void release(RxChunk* chunk) = 0;
+  virtual void resume_reading() = 0;
+  // Sends what can be sent now.
+  virtual void flush(uint64_t budget_bytes) = 0;
+  // No more frames will be queued; the peer sees the end of the stream after the last one.
+  virtual void finish() = 0;
+  virtual void close(const Status& status) = 0;
+
+  virtual const char* path() const = 0;
+  const std::string& interface() const { return interface_; }
+  const std::string& remote() const { return remote_; }
+  const LaneCounters& counters() const { return counters_; }
+
+ protected:
+  std::string interface_;  // local NIC
+  std::string remote_;     // address of the other end
+  LaneCounters counters_;
+  uint32_t source_index_ = UINT32_MAX;
+};
+
+// Makes the lane of a path once its loop and sink are known.
+using LaneFactory = std::function<std::unique_ptr<Lane>(Loop&, LaneSink&)>;
+
+}  // namespace tcpx

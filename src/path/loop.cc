@@ -1,0 +1,251 @@
+#include "path/loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+
+namespace tcpx {
+
+namespace {
+constexpr int kEventsPerPoll = 64;
+// A gap this long between two polls of a spinning thread means something else had our core.
+constexpr Nanos kPreemptedGap = 300 * kMicro;
+// How long we then sleep instead of spinning. Longer than a scheduler slice (3 ms), so that
+// spinners on too few cores do not keep taking it from each other.
+constexpr Nanos kContendedFor = 10 * kMilli;
+}  // namespace
+
+Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
+  std::unique_ptr<Loop> loop(new Loop(settings));
+  loop->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  loop->outer_.reset(epoll_create1(EPOLL_CLOEXEC));
+  loop->wake_fd_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!loop->epoll_ || !loop->outer_ || !loop->wake_fd_)
+    return Status::system(errno, TCPX_BLAST_ENGINE, "cannot create a progress loop");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeIndex;
+  if (epoll_ctl(loop->epoll_.get(), EPOLL_CTL_ADD, loop->wake_fd_.get(), &event) != 0)
+    return Status::system(errno, TCPX_BLAST_ENGINE, "epoll_ctl");
+  event.events = EPOLLIN | EPOLLONESHOT;
+  if (epoll_ctl(loop->outer_.get(), EPOLL_CTL_ADD, loop->epoll_.get(), &event) != 0)
+    return Status::system(errno, TCPX_BLAST_ENGINE, "epoll_ctl");
+  loop->thread_ = std::thread([raw = loop.get()] { raw->thread_main(); });
+  *out = std::move(loop);
+  return {};
+}
+
+Loop::Loop(const Settings& settings) : settings_(settings), wake_bits_(kMaxSources / 64) {
+  hot_.reserve(1024);
+  hot_scratch_.reserve(1024);
+}
+
+Loop::~Loop() {
+  stopping_.store(true);
+  signal();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Loop::thread_main() {
+  while (!stopping_.load()) {
+    epoll_event event;
+    if (epoll_wait(outer_.get(), &event, 1, -1) < 0 && errno != EINTR) return;
+    // Whoever drives now arms the outer epoll when it leaves; if it left before seeing the flag,
+    // the second try_lock succeeds.
+    if (!drive_mu_.try_lock()) {
+      thread_wants_.store(true);
+      if (!drive_mu_.try_lock()) continue;
+    }
+    enter();
+    Nanos idle_since = now_ns();
+    while (!stopping_.load(std::memory_order_relaxed) &&
+           callers_wanting_.load(std::memory_order_relaxed) == 0) {
+      bool busy = poll_once();
+      Nanos now = now_ns();
+      if (busy) idle_since = now;
+      else if (!keep_spinning(now, idle_since)) break;
+    }
+    thread_wants_.store(true);
+    leave();
+  }
+}
+
+void Loop::enter() {
+  asleep_.store(false);
+  last_poll_ = 0;
+}
+
+// Work that arrived between the last poll and the unlock is announced through wake_fd_, which the
+// armed thread sees.
+void Loop::leave() {
+  asleep_.store(true);
+  bool pending = has_pending();
+  drive_mu_.unlock();
+  if (pending) signal();
+  if (thread_wants_.exchange(false)) arm(true);
+}
+
+void Loop::arm(bool on) {
+  epoll_event event{};
+  event.events = on ? EPOLLIN | EPOLLONESHOT : 0u;
+  event.data.u64 = kWakeIndex;
+  epoll_ctl(outer_.get(), EPOLL_CTL_MOD, epoll_.get(), &event);
+}
+
+void Loop::signal() {
+  uint64_t one = 1;
+  // Fails only when the counter is full, which wakes just as well.
+  (void)!write(wake_fd_.get(), &one, sizeof one);
+}
+
+void Loop::nudge() {
+  if (asleep_.load()) signal();
+}
+
+void Loop::wake(uint32_t index) {
+  wake_bits_[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_release);
+  any_wake_.store(true);
+  nudge();
+}
+
+void Loop::run_exclusive(const std::function<void()>& f) {
+  if (try_exclusive(f)) return;
+  struct Done {
+    std::mutex mu;
+    std::condition_variable cv;
+    bool done = false;
+  } done;
+  {
+    std::lock_guard lock(command_mu_);
+    commands_.push_back([&] {
+      f();
+      // Notified under the lock: `done` lives on the waiter's stack.
+      std::lock_guard done_lock(done.mu);
+      done.done = true;
+      done.cv.notify_one();
+    });
+    any_command_.store(true);
+  }
+  signal();
+  std::unique_lock lock(done.mu);
+  done.cv.wait(lock, [&] { return done.done; });
+}
+
+bool Loop::has_pending() const {
+  return any_wake_.load() || any_command_.load() || !hot_.empty();
+}
+
+bool Loop::poll_once() {
+  bool busy = false;
+  if (any_command_.load(std::memory_order_relaxed)) busy |= run_commands();
+  if (any_wake_.load(std::memory_order_relaxed)) busy |= run_wakes();
+  if (!hot_.empty()) busy |= run_hot();
+  return poll_events(0) || busy;
+}
+
+bool Loop::poll_events(int timeout_ms) {
+  epoll_event events[kEventsPerPoll];
+  int count = epoll_wait(epoll_.get(), events, kEventsPerPoll, timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    uint64_t index = events[i].data.u64;
+    if (index == kWakeIndex) {
+      uint64_t value;
+      (void)!read(wake_fd_.get(), &value, sizeof value);
+    } else if (std::shared_ptr<LoopSource> source = sources_[index]) {
+      source->on_events(events[i].events);
+    }
+  }
+  return count > 0;
+}
+
+bool Loop::run_commands() {
+  std::vector<std::function<void()>> batch;
+  {
+    std::lock_guard lock(command_mu_);
+    batch.swap(commands_);
+    any_command_.store(false);
+  }
+  for (auto& command : batch) command();
+  return !batch.empty();
+}
+
+bool Loop::run_wakes() {
+  any_wake_.store(false);
+  bool busy = false;
+  uint32_t words = wake_words_.load();
+  for (uint32_t word = 0; word < words; ++word) {
+    uint64_t bits = wake_bits_[word].load(std::memory_order_relaxed);
+    if (bits == 0) continue;
+    bits = wake_bits_[word].exchange(0, std::memory_order_acquire);
+    for (; bits != 0; bits &= bits - 1) {
+      uint32_t index = word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits));
+      if (index >= sources_.size()) continue;
+      if (std::shared_ptr<LoopSource> source = sources_[index]) source->on_wake();
+      busy = true;
+    }
+  }
+  return busy;
+}
+
+bool Loop::run_hot() {
+  hot_scratch_.swap(hot_);
+  for (uint32_t index : hot_scratch_) {
+    std::shared_ptr<LoopSource> source = sources_[index];
+    if (source && source->on_hot()) make_hot(index);
+  }
+  hot_scratch_.clear();
+  return true;
+}
+
+void Loop::make_hot(uint32_t index) {
+  for (uint32_t present : hot_)
+    if (present == index) return;
+  hot_.push_back(index);
+}
+
+Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index) {
+  if (free_sources_.empty()) {
+    if (sources_.size() == kMaxSources)
+      return Status(TCPX_LIMIT, TCPX_BLAST_LANE, "65536 lanes on one progress loop");
+    free_sources_.push_back(static_cast<uint32_t>(sources_.size()));
+    sources_.emplace_back();
+    wake_words_.store(static_cast<uint32_t>((sources_.size() + 63) / 64));
+  }
+  uint32_t slot = free_sources_.back();
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.u64 = slot;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return Status::system(errno, TCPX_BLAST_LANE, "epoll_ctl");
+  free_sources_.pop_back();
+  sources_[slot] = std::move(source);
+  *index = slot;
+  return {};
+}
+
+void Loop::remove(uint32_t index, int fd) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  sources_[index].reset();
+  free_sources_.push_back(index);
+  std::erase(hot_, index);
+}
+
+bool Loop::keep_spinning(Nanos now, Nanos idle_since) {
+  if (last_poll_ != 0 && now - last_poll_ > kPreemptedGap) contended_until_ = now + kContendedFor;
+  last_poll_ = now;
+  if (now < contended_until_) return false;
+  return now - idle_since < (engaged_ > 0 ? settings_.spin_engaged : settings_.spin);
+}
+
+void Loop::sleep_until(Nanos deadline) {
+  Nanos left = deadline - now_ns();
+  if (left <= 0) return;
+  sleeps_.fetch_add(1, std::memory_order_relaxed);
+  poll_events(static_cast<int>(std::min<Nanos>(left / kMilli + 1, 1000)));
+  last_poll_ = 0;
+}
+
+}  // namespace tcpx

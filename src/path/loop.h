@@ -1,0 +1,172 @@
+// A progress loop: an epoll set of lanes, and the right to drive it.
+//
+// Exactly one thread at a time is inside the loop's exclusive section ("drives"). Everything a
+// lane does, every byte received into or sent from user memory, happens there. That is what makes
+// cancel and deregister fences: run_exclusive() changes the lanes' state, and when it has returned
+// no thread is in the middle of touching the memory.
+//
+// Who drives: a caller inside tcpx_wait/tcpx_poll/tcpx_post if there is one, else the loop's own
+// thread, which sleeps in epoll_wait on an outer epoll that holds the inner one (one-shot, armed by
+// whoever stops driving). So a waiting caller costs no thread switch, and a passive process still
+// makes progress without any call.
+//
+// Lock order: a loop's exclusive section first, then a peer's mutex. Never two loops at once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace tcpx {
+
+// What a loop drives. All calls are made in the loop's exclusive section.
+class LoopSource {
+ public:
+  virtual ~LoopSource() = default;
+  virtual void on_events(uint32_t epoll_events) = 0;
+  virtual void on_wake() = 0;
+  // Unfinished work that no event announces. Returns whether there is more.
+  virtual bool on_hot() = 0;
+};
+
+class Loop {
+ public:
+  struct Settings {
+    Nanos spin = 50 * kMicro;       // idle spinning before sleep
+    Nanos spin_engaged = kMilli;    // the same while transfers are under way
+    int index = 0;
+  };
+
+  static Status create(const Settings& settings, std::unique_ptr<Loop>* out);
+  ~Loop();  // stops and joins the thread
+
+  // ---- any thread ----
+  // Runs `f` in the exclusive section, here or on the driving thread; returns when it has run.
+  void run_exclusive(const std::function<void()>& f);
+  // Runs f now if nobody drives; otherwise returns false.
+  template <class F>
+  bool try_exclusive(F&& f);
+  // Has the source's on_wake() called soon. Never blocks, allocates or takes a lock.
+  void wake(uint32_t source_index);
+  // Makes a driving thread look at its stop condition.
+  void nudge();
+  // Drives until stop() is true or the deadline has passed. Returns false at once if another
+  // caller drives (the loop's own thread gives way).
+  template <class Stop>
+  bool drive_until(Stop&& stop, Nanos deadline);
+  // One round of progress, if nobody else drives.
+  void poll() {
+    try_exclusive([this] { poll_once(); });
+  }
+
+  // ---- in the exclusive section ----
+  Status add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index);
+  void remove(uint32_t index, int fd);
+  void make_hot(uint32_t index);
+  // Lanes say whether they expect traffic, so that the loop spins longer before it sleeps.
+  void engage(int delta) { engaged_ += delta; }
+
+  uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr uint32_t kMaxSources = 1 << 16;
+  static constexpr uint32_t kWakeIndex = UINT32_MAX;
+
+  explicit Loop(const Settings& settings);
+  void thread_main();
+  bool poll_once();  // whether anything happened
+  bool poll_events(int timeout_ms);
+  bool run_commands();
+  bool run_wakes();
+  bool run_hot();
+  bool has_pending() const;
+  void sleep_until(Nanos deadline);
+  bool keep_spinning(Nanos now, Nanos idle_since);
+  void enter();
+  void leave();
+  void arm(bool on);
+  void signal();
+
+  const Settings settings_;
+  Fd epoll_, outer_, wake_fd_;
+  std::thread thread_;
+  std::atomic<bool> stopping_{false};
+
+  std::mutex drive_mu_;                     // the exclusive section
+  std::atomic<bool> asleep_{true};          // nobody polls: wakes need a signal
+  std::atomic<bool> thread_wants_{false};   // the thread met a driver: arm when leaving
+  std::atomic<int> callers_wanting_{0};     // callers the thread gives way to
+
+  std::atomic<bool> any_wake_{false};
+  std::vector<std::atomic<uint64_t>> wake_bits_;
+  std::atomic<uint32_t> wake_words_{1};
+
+  std::atomic<bool> any_command_{false};
+  std::mutex command_mu_;
+  std::vector<std::function<void()>> commands_;
+
+  // In the exclusive section only:
+  std::vector<std::shared_ptr<LoopSource>> sources_;
+  std::vector<uint32_t> free_sources_;
+  std::vector<uint32_t> hot_;
+  std::vector<uint32_t> hot_scratch_;
+  int engaged_ = 0;
+  Nanos last_poll_ = 0;
+  Nanos contended_until_ = 0;
+
+  std::atomic<uint64_t> sleeps_{0};
+};
+
+template <class F>
+bool Loop::try_exclusive(F&& f) {
+  if (!drive_mu_.try_lock()) return false;
+  enter();
+  f();
+  leave();
+  return true;
+}
+
+template <class Stop>
+bool Loop::drive_until(Stop&& stop, Nanos deadline) {
+  callers_wanting_.fetch_add(1);
+  bool driving = drive_mu_.try_lock();
+  // The loop's thread gives way within one round of polling; another caller does not.
+  for (Nanos give_up = now_ns() + 50 * kMicro; !driving && !stop() && now_ns() < give_up;)
+    driving = drive_mu_.try_lock();
+  callers_wanting_.fetch_sub(1);
+  if (!driving) {
+    if (thread_wants_.exchange(false)) arm(true);
+    return stop();
+  }
+  enter();
+  arm(false);
+  Nanos idle_since = now_ns();
+  while (!stop()) {
+    bool busy = poll_once();
+    Nanos now = now_ns();
+    if (busy) {
+      idle_since = now;
+    } else if (!keep_spinning(now, idle_since)) {
+      // Asleep first, then look: whoever ends what we wait for either sees that we sleep and
+      // signals, or we see its end here.
+      asleep_.store(true);
+      if (!has_pending() && !stop()) sleep_until(deadline);
+      asleep_.store(false);
+      idle_since = now_ns();
+    }
+    if (now >= deadline) break;
+  }
+  thread_wants_.store(true);  // leave() arms
+  leave();
+  return true;
+}
+
+}  // namespace tcpx

@@ -1,0 +1,474 @@
+#include "path/tcp/tcp_lane.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace tcpx {
+
+namespace {
+
+// A turn of one lane ends after this much, so that lanes of other peers get theirs.
+constexpr uint64_t kTurnBytes = 4u << 20;
+// Payload frames queued ahead of the socket: one on its way out and one to follow without a gap.
+// More would only take chunks away from faster lanes.
+constexpr uint32_t kQueuedPayloadFrames = 2;
+constexpr size_t kZeroBytes = 1u << 20;
+
+// Source of the zeros that fill an abandoned frame. Never written, so it costs no memory.
+uint8_t* zeros() {
+  static uint8_t* const page = static_cast<uint8_t*>(
+      mmap(nullptr, kZeroBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return page;
+}
+
+}  // namespace
+
+TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings)
+    : loop_(loop), sink_(sink), fd_(std::move(fd)), settings_(std::move(settings)) {
+  interface_ = settings_.interface;
+  remote_ = settings_.remote;
+  pieces_.reserve(wire::kMaxPieces);
+  table_.reserve(64 * wire::kPieceBytes);
+}
+
+TcpLane::~TcpLane() = default;
+
+Status TcpLane::start(std::shared_ptr<LoopSource> self) {
+  int one = 1;
+  setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (settings_.socket_buffer > 0) {
+    int bytes = static_cast<int>(std::min<uint64_t>(settings_.socket_buffer, 1u << 30));
+    setsockopt(fd_.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  }
+  Status status = loop_.add(fd_.get(), std::move(self), &source_index_);
+  if (!status) return status;
+  open_ = readable_ = writable_ = true;  // edges before add() are not reported
+  counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
+  loop_.make_hot(source_index_);
+  return {};
+}
+
+// ---- events --------------------------------------------------------------------------------
+
+void TcpLane::on_events(uint32_t events) {
+  if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = true;
+  if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) end_hint_ = true;
+  if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) writable_ = true;
+  work();
+}
+
+void TcpLane::on_wake() { work(); }
+
+bool TcpLane::on_hot() {
+  if (!open_) return false;
+  bool more = sink_.on_idle();
+  work();
+  return open_ && more;
+}
+
+void TcpLane::work() {
+  if (!open_ || in_work_) return;
+  in_work_ = true;
+  bool more = false;
+  if (readable_ && !waiting_slot_) more |= receive(kTurnBytes);
+  if (open_) {
+    sink_.fill();
+    more |= send(kTurnBytes);
+  }
+  in_work_ = false;
+  if (!open_) return;
+  set_engaged();
+  if (more) loop_.make_hot(source_index_);
+}
+
+void TcpLane::flush(uint64_t budget_bytes) {
+  if (!open_ || in_work_) return;
+  in_work_ = true;
+  sink_.fill();
+  bool more = send(budget_bytes);
+  in_work_ = false;
+  if (!open_) return;
+  set_engaged();
+  if (more) loop_.make_hot(source_index_);
+}
+
+void TcpLane::set_engaged() {
+  bool engaged = first_ != nullptr || phase_ != Phase::kHeader;
+  if (engaged != engaged_) loop_.engage(engaged ? 1 : -1);
+  engaged_ = engaged;
+}
+
+// ---- receiving -----------------------------------------------------------------------------
+
+bool TcpLane::receive(uint64_t budget) {
+  uint64_t total = 0;
+  while (open_ && !waiting_slot_) {
+    if (total >= budget) return true;
+    size_t asked = 0;
+    ssize_t got = receive_some(&asked);
+    counters_.receive_calls.fetch_add(1, std::memory_order_relaxed);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) fail(io_error("receiving", errno));
+      else readable_ = false;
+      break;
+    }
+    if (got == 0) {
+      fail(lane_error(TCPX_PEER_DISCONNECTED,
+                      fmt::format("{} closed the connection", remote_)));
+      break;
+    }
+    total += static_cast<uint64_t>(got);
+    if (Status status = consume(static_cast<size_t>(got)); !status) {
+      fail(status);
+      break;
+    }
+    // Fewer bytes than asked for: the socket is empty, and new bytes raise a new edge. The end of
+    // the stream may have been announced already, so then we go on until we see it.
+    if (static_cast<size_t>(got) < asked && !end_hint_) {
+      readable_ = false;
+      break;
+    }
+  }
+  if (total > 0) {
+    counters_.bytes_in.fetch_add(total, std::memory_order_relaxed);
+    counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
+  }
+  return false;
+}
+
+ssize_t TcpLane::receive_some(size_t* asked) {
+  iovec iov[kMaxIov + 1];
+  size_t count = 0;
+  size_t bytes = 0;
+  bool complete = true;  // everything before `ahead_` is in the vector
+  if (phase_ == Phase::kTable) {
+    iov[count++] = {table_.data() + table_got_, table_.size() - table_got_};
+    bytes = table_.size() - table_got_;
+    complete = !header_.has_payload();  // else payload follows, and we do not know where it goes
+  } else if (phase_ == Phase::kPayload && payload_left_ > 0) {
+    if (chunk_->discard) {
+      *asked = payload_left_;
+      return recv(fd_.get(), nullptr, payload_left_, MSG_DONTWAIT | MSG_TRUNC);
+    }
+    for (size_t i = landing_at_; i < chunk_->landing.size(); ++i) {
+      if (count == kMaxIov) {
+        complete = false;
+        break;
+      }
+      iov[count++] = chunk_->landing[i];
+      bytes += chunk_->landing[i].iov_len;
+    }
+  }
+  if (complete) {
+    iov[count++] = {ahead_ + ahead_got_, sizeof ahead_ - ahead_got_};
+    bytes += sizeof ahead_ - ahead_got_;
+  }
+  *asked = bytes;
+  msghdr message{};
+  message.msg_iov = iov;
+  message.msg_iovlen = count;
+  return recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+}
+
+Status TcpLane::consume(size_t bytes) {
+  if (phase_ == Phase::kTable) {
+    size_t part = std::min(bytes, table_.size() - table_got_);
+    table_got_ += part;
+    bytes -= part;
+    if (table_got_ == table_.size()) {
+      Status status = dispatch_head();
+      if (!status) return status;
+    }
+  } else if (phase_ == Phase::kPayload && payload_left_ > 0) {
+    size_t part = std::min<uint64_t>(bytes, payload_left_);
+    payload_left_ -= part;
+    bytes -= part;
+    if (!chunk_->discard) advance_landing(part);
+  }
+  ahead_got_ += bytes;
+  return consume_ahead();
+}
+
+// Bytes in ahead_: the trailer if a payload waits for one, then the next header.
+Status TcpLane::consume_ahead() {
+  if (phase_ == Phase::kPayload && payload_left_ == 0 && ahead_got_ >= wire::kTrailerBytes) {
+    phase_ = Phase::kHeader;
+    if (Status status = trailer_arrived(); !status) return status;
+  }
+  if (phase_ == Phase::kHeader && ahead_got_ == sizeof ahead_) return head_arrived();
+  return {};
+}
+
+void TcpLane::advance_landing(size_t bytes) {
+  while (bytes > 0) {
+    iovec& part = chunk_->landing[landing_at_];
+    size_t step = std::min(bytes, part.iov_len);
+    part.iov_base = static_cast<uint8_t*>(part.iov_base) + step;
+    part.iov_len -= step;
+    bytes -= step;
+    if (part.iov_len == 0) ++landing_at_;
+  }
+}
+
+Status TcpLane::head_arrived() {
+  std::span<const uint8_t, wire::kHeaderBytes> bytes(ahead_ + wire::kTrailerBytes,
+                                                     wire::kHeaderBytes);
+  ahead_got_ = wire::kTrailerBytes;
+  if (Status status = wire::decode_header(bytes, settings_.limits, &header_); !status)
+    return status;
+  if (header_.sequence != expected_sequence_)
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      fmt::format("frame {} arrived where {} was due", header_.sequence,
+                                  expected_sequence_));
+  ++expected_sequence_;
+  counters_.frames_in.fetch_add(1, std::memory_order_relaxed);
+  if (header_.table_bytes() > 0) {
+    table_.resize(header_.table_bytes());
+    table_got_ = 0;
+    phase_ = Phase::kTable;
+    return {};
+  }
+  table_.clear();
+  return dispatch_head();
+}
+
+// Header and table are complete.
+Status TcpLane::dispatch_head() {
+  pieces_.resize(header_.piece_count);
+  if (Status status = wire::decode_pieces(header_, table_, pieces_); !status) return status;
+  if (!header_.has_payload()) {
+    phase_ = Phase::kHeader;
+    return sink_.on_frame(header_, pieces_);
+  }
+  phase_ = Phase::kPayload;
+  payload_left_ = header_.payload_bytes;
+  RxChunk* chunk = nullptr;
+  Status status = sink_.on_head(header_, pieces_, &chunk);
+  if (!status) return status;
+  waiting_slot_ = chunk == nullptr;
+  if (chunk == nullptr) return {};
+  chunk_ = chunk;
+  landing_at_ = 0;
+  ahead_got_ = 0;  // nothing behind the head was asked for: room for trailer and next header
+  return {};
+}
+
+void TcpLane::resume_reading() {
+  if (!open_ || !waiting_slot_) return;
+  waiting_slot_ = false;
+  Status status = dispatch_head();
+  if (!status) fail(status);
+  else if (!waiting_slot_) loop_.make_hot(source_index_);
+}
+
+Status TcpLane::trailer_arrived() {
+  std::span<const uint8_t, wire::kTrailerBytes> bytes(ahead_, wire::kTrailerBytes);
+  wire::Trailer trailer;
+  if (Status status = wire::decode_trailer(bytes, &trailer); !status) return status;
+  if (trailer.sequence != header_.sequence)
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      fmt::format("trailer of frame {} ends frame {}", trailer.sequence,
+                                  header_.sequence));
+  RxChunk* chunk = std::exchange(chunk_, nullptr);
+  return sink_.on_payload(chunk, trailer);
+}
+
+// ---- sending -------------------------------------------------------------------------------
+
+uint32_t TcpLane::payload_credit() const {
+  return queued_payload_frames_ >= kQueuedPayloadFrames
+             ? 0
+             : kQueuedPayloadFrames - queued_payload_frames_;
+}
+
+void TcpLane::queue(TxFrame* frame) {
+  frame->next = nullptr;
+  frame->started = false;
+  if (last_ != nullptr) last_->next = frame;
+  else first_ = frame;
+  last_ = frame;
+  if (frame->has_tail()) ++queued_payload_frames_;
+}
+
+bool TcpLane::unqueue(TxFrame* frame) {
+  if (frame->started) return false;
+  TxFrame** link = &first_;
+  TxFrame* previous = nullptr;
+  while (*link != nullptr && *link != frame) {
+    previous = *link;
+    link = &previous->next;
+  }
+  if (*link == nullptr) return false;
+  *link = frame->next;
+  if (last_ == frame) last_ = previous;
+  if (frame->has_tail()) --queued_payload_frames_;
+  return true;
+}
+
+void TcpLane::abandon(TxFrame* frame, tcpx_code reason) {
+  uint64_t left = 0;
+  for (size_t i = frame->next_payload; i < frame->payload.size(); ++i)
+    left += frame->payload[i].iov_len;
+  if (left == 0) return;  // all payload is with the kernel
+  frame->payload.clear();
+  frame->next_payload = 0;
+  for (; left > 0; left -= frame->payload.back().iov_len)
+    frame->payload.push_back({zeros(), std::min<uint64_t>(left, kZeroBytes)});
+  frame->trailer_status = static_cast<uint16_t>(reason);
+  wire::encode_trailer({frame->trailer_status, frame->header.sequence}, frame->tail);
+}
+
+void TcpLane::begin(TxFrame* frame) {
+  frame->started = true;
+  frame->header.sequence = next_sequence_++;
+  wire::encode_header(frame->header, frame->head);
+  frame->left = wire::kHeaderBytes + frame->table.size();
+  frame->next_payload = 0;
+  if (frame->has_tail()) {
+    wire::encode_trailer({frame->trailer_status, frame->header.sequence}, frame->tail);
+    frame->left += frame->header.payload_bytes + wire::kTrailerBytes;
+  }
+}
+
+// Adds what is left of a frame: a suffix of head, table, payload, tail.
+size_t TcpLane::gather_frame(TxFrame* frame, iovec* iov, size_t room, size_t* bytes) {
+  size_t count = 0;
+  auto add = [&](const void* base, size_t length) {
+    iov[count++] = {const_cast<void*>(base), length};
+    *bytes += length;
+  };
+  uint64_t tail = frame->has_tail() ? wire::kTrailerBytes : 0;
+  uint64_t payload = frame->has_tail() ? frame->header.payload_bytes : 0;
+  uint64_t left = frame->left;
+  if (left > tail + payload + frame->table.size()) {
+    size_t rest = left - tail - payload - frame->table.size();
+    add(frame->head + wire::kHeaderBytes - rest, rest);
+    left -= rest;
+  }
+  if (left > tail + payload) {
+    size_t rest = left - tail - payload;
+    add(frame->table.data() + frame->table.size() - rest, rest);
+    left -= rest;
+  }
+  for (size_t i = frame->next_payload; i < frame->payload.size() && count + 1 < room; ++i) {
+    add(frame->payload[i].iov_base, frame->payload[i].iov_len);
+    left -= frame->payload[i].iov_len;
+  }
+  if (left > 0 && left <= tail) add(frame->tail + tail - left, left);
+  return count;
+}
+
+size_t TcpLane::gather(iovec* iov, size_t* bytes) {
+  size_t count = 0;
+  for (TxFrame* frame = first_; frame != nullptr && count + 4 < kMaxIov; frame = frame->next) {
+    if (!frame->started) begin(frame);
+    size_t before = *bytes;
+    count += gather_frame(frame, iov + count, kMaxIov - count, bytes);
+    if (*bytes - before < frame->left) break;  // did not fit whole
+    if (*bytes >= settings_.limits.max_chunk_bytes) break;
+  }
+  return count;
+}
+
+bool TcpLane::send(uint64_t budget) {
+  uint64_t total = 0;
+  while (open_ && writable_ && first_ != nullptr) {
+    if (total >= budget) return true;
+    iovec iov[kMaxIov];
+    size_t bytes = 0;
+    msghdr message{};
+    message.msg_iov = iov;
+    message.msg_iovlen = gather(iov, &bytes);
+    ssize_t sent = sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    counters_.send_calls.fetch_add(1, std::memory_order_relaxed);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN) writable_ = false;
+      else fail(io_error("sending", errno));
+      break;
+    }
+    counters_.bytes_out.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
+    total += static_cast<uint64_t>(sent);
+    advance(static_cast<size_t>(sent));
+    // The kernel took less than offered: its buffer is full and will raise an edge.
+    if (static_cast<size_t>(sent) < bytes) writable_ = false;
+    if (first_ == nullptr || payload_credit() > 0) sink_.fill();
+  }
+  if (total > 0) counters_.last_send.store(now_ns(), std::memory_order_relaxed);
+  if (finishing_ && first_ == nullptr && open_) {
+    shutdown(fd_.get(), SHUT_WR);
+    finishing_ = false;
+  }
+  return false;
+}
+
+void TcpLane::advance(size_t bytes) {
+  while (bytes > 0) {
+    TxFrame* frame = first_;
+    uint64_t tail = frame->has_tail() ? wire::kTrailerBytes : 0;
+    uint64_t payload = frame->has_tail() ? frame->header.payload_bytes : 0;
+    size_t step = std::min<uint64_t>(bytes, frame->left);
+    // The part of this step that lies in the payload moves the payload cursor.
+    uint64_t before = std::min(frame->left, tail + payload);
+    frame->left -= step;
+    bytes -= step;
+    uint64_t moved = before - std::min(before, std::max(frame->left, tail));
+    while (moved > 0) {
+      iovec& part = frame->payload[frame->next_payload];
+      size_t length = std::min<uint64_t>(moved, part.iov_len);
+      part.iov_base = static_cast<uint8_t*>(part.iov_base) + length;
+      part.iov_len -= length;
+      moved -= length;
+      if (part.iov_len == 0) ++frame->next_payload;
+    }
+    if (frame->left > 0) continue;
+    first_ = frame->next;
+    if (first_ == nullptr) last_ = nullptr;
+    if (frame->has_tail()) --queued_payload_frames_;
+    counters_.frames_out.fetch_add(1, std::memory_order_relaxed);
+    sink_.on_sent(frame);
+  }
+}
+
+// ---- the end -------------------------------------------------------------------------------
+
+void TcpLane::finish() {
+  finishing_ = true;
+  flush(kTurnBytes);
+}
+
+void TcpLane::fail(const Status& status) { close(status); }
+
+void TcpLane::close(const Status& status) {
+  if (!open_) return;
+  open_ = false;
+  if (engaged_) loop_.engage(-1);
+  loop_.remove(source_index_, fd_.get());
+  fd_.reset();
+  while (first_ != nullptr) {
+    TxFrame* frame = first_;
+    first_ = frame->next;
+    sink_.on_sent(frame);
+  }
+  last_ = nullptr;
+  sink_.on_down(status);
+  chunk_ = nullptr;
+}
+
+Status TcpLane::io_error(const char* what, int err) const {
+  if (err == ECONNRESET || err == EPIPE)
+    return lane_error(TCPX_PEER_DISCONNECTED, fmt::format("{} broke the connection", remote_));
+  Status status = Status::system(err, TCPX_BLAST_LANE, fmt::format("{} {}", what, remote_));
+  return lane_error(TCPX_PEER_DISCONNECTED, status.text());
+}
+
+}  // namespace tcpx

@@ -1,0 +1,249 @@
+#include "session/handshake.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/ids.h"
+#include "session/sockets.h"
+#include "topo/interfaces.h"
+
+namespace tcpx {
+
+namespace {
+
+std::string remote_of(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "unknown";
+  return to_string(address_of(storage));
+}
+
+auth::ChallengeBytes signed_part(const std::array<uint8_t, wire::kChallengeBytes>& bytes) {
+  return auth::ChallengeBytes(bytes.data(), wire::kChallengeSignedBytes);
+}
+
+}  // namespace
+
+Handshake::Handshake(Fd fd, HandshakeHost& host, Nanos deadline)
+    : fd_(std::move(fd)), host_(&host), deadline_(deadline), step_(Step::kAwaitHello),
+      remote_(remote_of(fd_.get())), in_need_(wire::kHelloBytes) {}
+
+Handshake::Handshake(Fd fd, std::string remote, const wire::Hello& hello, const auth::Key& key,
+                     Nanos deadline)
+    : fd_(std::move(fd)), deadline_(deadline), step_(Step::kConnecting), connecting_(true),
+      remote_(std::move(remote)), hello_(hello), key_(key) {}
+
+template <size_t N, class Message>
+void Handshake::queue(const Message& message) {
+  wire::encode(message, std::span<uint8_t, N>(out_.data(), N));
+  out_at_ = 0;
+  out_size_ = N;
+}
+
+Handshake::Progress Handshake::fail(Status status) {
+  status_ = std::move(status);
+  step_ = Step::kFailed;
+  return Progress::kFailed;
+}
+
+void Handshake::expire() {
+  fail(peer_error(is_server() ? TCPX_DEADLINE : TCPX_CONNECT_FAILED,
+                  connecting_ ? fmt::format("{} did not answer the connection attempt", remote_)
+                              : fmt::format("{} did not finish the handshake in time", remote_)));
+}
+
+Handshake::Progress Handshake::step() {
+  for (;;) {
+    if (step_ == Step::kDone) return Progress::kDone;
+    if (step_ == Step::kFailed) return Progress::kFailed;
+    if (step_ == Step::kConnecting) {
+      if (Progress progress = finish_connect(); progress != Progress::kMore) return progress;
+      if (connecting_) return Progress::kMore;
+    }
+    if (out_at_ < out_size_) {
+      ssize_t sent = send(fd_.get(), out_.data() + out_at_, out_size_ - out_at_,
+                          MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
+      if (sent < 0) return fail(connection_error(errno));
+      out_at_ += static_cast<size_t>(sent);
+      if (out_at_ == out_size_) after_send();
+      continue;
+    }
+    ssize_t got = recv(fd_.get(), in_.data() + in_got_, in_need_ - in_got_, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
+    if (got < 0) return fail(connection_error(errno));
+    if (got == 0)
+      return fail(peer_error(TCPX_CONNECT_FAILED,
+                             fmt::format("{} closed the connection during the handshake; it may "
+                                         "not be a tcpx engine", remote_)));
+    in_got_ += static_cast<size_t>(got);
+    if (in_got_ == in_need_) after_receive();
+  }
+}
+
+Status Handshake::connection_error(int err) const {
+  return peer_error(TCPX_CONNECT_FAILED, Status::system(err, TCPX_BLAST_PEER, remote_).text());
+}
+
+Handshake::Progress Handshake::finish_connect() {
+  int err = 0;
+  socklen_t length = sizeof err;
+  getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &err, &length);
+  if (err != 0) return fail(connection_error(err));
+  sockaddr_storage storage{};
+  length = sizeof storage;
+  if (getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0)
+    return Progress::kMore;  // still under way
+  connecting_ = false;
+  step_ = Step::kSendHello;
+  if (Status status = random_bytes(hello_.nonce); !status) return fail(status);
+  queue<wire::kHelloBytes>(hello_);
+  std::copy_n(out_.begin(), hello_bytes_.size(), hello_bytes_.begin());
+  return Progress::kMore;
+}
+
+void Handshake::expect(Step step, size_t bytes) {
+  step_ = step;
+  in_got_ = 0;
+  in_need_ = bytes;
+}
+
+void Handshake::after_send() {
+  switch (step_) {
+    case Step::kSendHello: return expect(Step::kAwaitChallenge, wire::kChallengeBytes);
+    case Step::kSendProof: return expect(Step::kAwaitWelcome, wire::kWelcomeBytes);
+    case Step::kSendChallenge: return expect(Step::kAwaitProof, wire::kProofMessageBytes);
+    case Step::kSendWelcome: step_ = Step::kDone; return;
+    default: step_ = Step::kFailed; return;  // a refusal is out
+  }
+}
+
+void Handshake::after_receive() {
+  switch (step_) {
+    case Step::kAwaitHello: return hello_received();
+    case Step::kAwaitProof: return proof_received();
+    case Step::kAwaitChallenge: return challenge_received();
+    default: return welcome_received();
+  }
+}
+
+// Tells the client why before hanging up.
+void Handshake::refuse_challenge(const Status& status) {
+  status_ = status;
+  challenge_ = {};
+  challenge_.status = static_cast<uint16_t>(status.code());
+  challenge_.authenticated = host_->requires_auth();
+  queue<wire::kChallengeBytes>(challenge_);
+  step_ = Step::kSendRefusal;
+}
+
+void Handshake::hello_received() {
+  heard_ = true;
+  std::span<const uint8_t, wire::kHelloBytes> bytes(in_.data(), wire::kHelloBytes);
+  std::copy(bytes.begin(), bytes.end(), hello_bytes_.begin());
+  Status status = wire::decode(bytes, &hello_);
+  // What is no hello at all gets no answer: a stranger learns nothing.
+  if (!status && status.code() != TCPX_VERSION_MISMATCH) {
+    fail(status);
+    return;
+  }
+  if (status) status = auth::check_mode(host_->requires_auth(), hello_.authenticated);
+  if (status && hello_.target_uid != wire::Uid{} && hello_.target_uid != host_->uid())
+    status = peer_error(TCPX_NOT_FOUND, "the client asked for another engine; its connection info "
+                                        "is of an engine that has gone");
+  if (status) status = host_->key_for(hello_, &key_);
+  if (!status) return refuse_challenge(status);
+
+  challenge_ = {};
+  challenge_.uid = host_->uid();
+  challenge_.authenticated = host_->requires_auth();
+  if (status = random_bytes(challenge_.nonce); !status) {
+    fail(status);
+    return;
+  }
+  wire::encode(challenge_, challenge_bytes_);
+  if (host_->requires_auth())
+    status = auth::make_proof(key_, auth::Role::kServer, hello_bytes_,
+                              signed_part(challenge_bytes_), &challenge_.proof);
+  if (status)
+    status = auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_),
+                                      &session_key_);
+  if (!status) {
+    fail(status);
+    return;
+  }
+  queue<wire::kChallengeBytes>(challenge_);
+  step_ = Step::kSendChallenge;
+}
+
+void Handshake::challenge_received() {
+  std::span<const uint8_t, wire::kChallengeBytes> bytes(in_.data(), wire::kChallengeBytes);
+  std::copy(bytes.begin(), bytes.end(), challenge_bytes_.begin());
+  Status status = wire::decode(bytes, &challenge_);
+  if (status && challenge_.status != TCPX_OK)
+    status = peer_error(static_cast<tcpx_code>(challenge_.status),
+                        fmt::format("{} refused the connection: {}", remote_,
+                                    code_name(static_cast<tcpx_code>(challenge_.status))));
+  if (status) status = auth::check_mode(hello_.authenticated, challenge_.authenticated);
+  if (status && hello_.target_uid != wire::Uid{} && challenge_.uid != hello_.target_uid)
+    status = peer_error(TCPX_NOT_FOUND, fmt::format("another engine answers at {}", remote_));
+  if (status && hello_.authenticated)
+    status = auth::check_proof(key_, auth::Role::kServer, hello_bytes_,
+                               signed_part(challenge_bytes_), challenge_.proof);
+  wire::Proof proof;
+  if (status && hello_.authenticated)
+    status = auth::make_proof(key_, auth::Role::kClient, hello_bytes_,
+                              signed_part(challenge_bytes_), &proof.proof);
+  if (status)
+    status = auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_),
+                                      &session_key_);
+  if (!status) {
+    fail(status);
+    return;
+  }
+  queue<wire::kProofMessageBytes>(proof);
+  step_ = Step::kSendProof;
+}
+
+void Handshake::proof_received() {
+  std::span<const uint8_t, wire::kProofMessageBytes> bytes(in_.data(), wire::kProofMessageBytes);
+  wire::Proof proof;
+  Status status = wire::decode(bytes, &proof);
+  if (!status) {
+    fail(status);
+    return;
+  }
+  if (host_->requires_auth())
+    status = auth::check_proof(key_, auth::Role::kClient, hello_bytes_,
+                               signed_part(challenge_bytes_), proof.proof);
+  if (status) status = host_->welcome_for(hello_, &welcome_);
+  if (!status) {
+    status_ = status;
+    welcome_ = {};
+    welcome_.status = static_cast<uint16_t>(status.code());
+    step_ = Step::kSendRefusal;
+  } else {
+    step_ = Step::kSendWelcome;
+  }
+  queue<wire::kWelcomeBytes>(welcome_);
+}
+
+void Handshake::welcome_received() {
+  std::span<const uint8_t, wire::kWelcomeBytes> bytes(in_.data(), wire::kWelcomeBytes);
+  Status status = wire::decode(bytes, &welcome_);
+  if (status && welcome_.status != TCPX_OK)
+    status = peer_error(static_cast<tcpx_code>(welcome_.status),
+                        fmt::format("{} refused the connection: {}", remote_,
+                                    code_name(static_cast<tcpx_code>(welcome_.status))));
+  if (!status) {
+    fail(status);
+    return;
+  }
+  step_ = Step::kDone;
+}
+
+}  // namespace tcpx

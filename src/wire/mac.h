@@ -1,0 +1,23 @@
+// SHA-256 and HMAC-SHA256 by OpenSSL, for everything that is signed or checked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tcpx::wire {
+
+inline constexpr size_t kDigestBytes = 32;
+using Digest = std::array<uint8_t, kDigestBytes>;
+
+// False only if OpenSSL fails (no memory, no provider); *out is then unchanged. A caller treats
+// that as a failed check, never as a passed one.
+[[nodiscard]] bool hmac_sha256(std::span<const uint8_t> key, std::span<const uint8_t> message,
+                               Digest* out);
+[[nodiscard]] bool sha256(std::span<const uint8_t> message, Digest* out);
+
+// Takes the same time wherever the first difference is. Different sizes are different.
+[[nodiscard]] bool equal_constant_time(std::span<const uint8_t> a, std::span<const uint8_t> b);
+
+}  // namespace tcpx::wire
