@@ -22,12 +22,9 @@ function(tcpx_layer name)
   endforeach()
 endfunction()
 
-# tcpx_use_layers(<target> <layer>...): links the layers' objects. Objects do not travel through
-# other object targets, so every layer that is needed has to be named.
-function(tcpx_use_layers target)
-  foreach(layer IN LISTS ARGN)
-    target_link_libraries(${target} PRIVATE tcpx_${layer})
-  endforeach()
+# tcpx_inside(<target>): a program of ours that looks inside: links the archive, sees src/.
+function(tcpx_inside target)
+  target_link_libraries(${target} PRIVATE tcpx_p2p_static tcpx_dep_fmt tcpx_dep_json
+                                          OpenSSL::Crypto Threads::Threads)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
-
-set(TCPX_ALL_LAYERS base config wire memory topo path session engine capi)

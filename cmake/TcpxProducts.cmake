@@ -21,18 +21,7 @@ set_target_properties(tcpx_p2p PROPERTIES
   LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION} SOVERSION 0 LINK_DEPENDS ${version_script})
 
 # ---- static
-# One relocatable object with every hidden symbol made local. Without it the internal C++ names
-# would be link-time visible to the program, and an internal class that shares its name with one of
-# tcpx.hpp (or of the application) would silently replace it.
-set(merged ${CMAKE_CURRENT_BINARY_DIR}/tcpx_p2p_merged.o)
-add_custom_command(
-  OUTPUT ${merged}
-  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${merged} ${objects}
-  COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${merged}
-  DEPENDS ${objects} ${object_layers}
-  COMMENT "Merging libtcpx_p2p.a" COMMAND_EXPAND_LISTS VERBATIM)
-set_source_files_properties(${merged} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
-add_library(tcpx_p2p_static STATIC ${merged})
+add_library(tcpx_p2p_static STATIC ${objects})
 set_target_properties(tcpx_p2p_static PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME tcpx_p2p)
 # stdc++ and m: a program in C links the archive too.
 target_link_libraries(tcpx_p2p_static PRIVATE OpenSSL::Crypto Threads::Threads stdc++ m)

@@ -17,7 +17,7 @@ std::string escaped(std::string_view text) {
       default:
         // Bytes above 0x7e too: a terminal may take them as control sequences or hide text.
         if (byte < 0x20 || byte > 0x7e) {
-          out += fmt::format("\\x{:02x}", byte);
+          out += strf("\\x{:02x}", byte);
         } else {
           out += c;
         }

@@ -2,12 +2,12 @@
 // Log once, where the cause is known; callers add context to the Status instead.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <string_view>
 
 #include <tcpx/tcpx.h>
+
+#include "base/text.h"
 
 namespace tcpx {
 
@@ -21,30 +21,30 @@ class Log {
     if (enabled(level)) fn_(user_, level, line.c_str());
   }
   template <class... Args>
-  void error(fmt::format_string<Args...> format, Args&&... args) const {
-    log(TCPX_LOG_ERROR, format, std::forward<Args>(args)...);
+  void error(fmt::format_string<Args...> format, const Args&... args) const {
+    log(TCPX_LOG_ERROR, format, args...);
   }
   template <class... Args>
-  void warn(fmt::format_string<Args...> format, Args&&... args) const {
-    log(TCPX_LOG_WARN, format, std::forward<Args>(args)...);
+  void warn(fmt::format_string<Args...> format, const Args&... args) const {
+    log(TCPX_LOG_WARN, format, args...);
   }
   template <class... Args>
-  void info(fmt::format_string<Args...> format, Args&&... args) const {
-    log(TCPX_LOG_INFO, format, std::forward<Args>(args)...);
+  void info(fmt::format_string<Args...> format, const Args&... args) const {
+    log(TCPX_LOG_INFO, format, args...);
   }
   template <class... Args>
-  void debug(fmt::format_string<Args...> format, Args&&... args) const {
-    log(TCPX_LOG_DEBUG, format, std::forward<Args>(args)...);
+  void debug(fmt::format_string<Args...> format, const Args&... args) const {
+    log(TCPX_LOG_DEBUG, format, args...);
   }
   template <class... Args>
-  void trace(fmt::format_string<Args...> format, Args&&... args) const {
-    log(TCPX_LOG_TRACE, format, std::forward<Args>(args)...);
+  void trace(fmt::format_string<Args...> format, const Args&... args) const {
+    log(TCPX_LOG_TRACE, format, args...);
   }
 
  private:
   template <class... Args>
-  void log(tcpx_log_level level, fmt::format_string<Args...> format, Args&&... args) const {
-    if (enabled(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+  void log(tcpx_log_level level, fmt::format_string<Args...> format, const Args&... args) const {
+    if (enabled(level)) write(level, strf(format, args...));
   }
 
   tcpx_log_fn fn_ = nullptr;

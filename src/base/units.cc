@@ -24,7 +24,7 @@ Status bad_text(std::string_view text, std::string_view why, std::string_view ex
   constexpr size_t kShown = 80;
   std::string shown = escaped(text.substr(0, kShown));
   if (text.size() > kShown) shown += "...";
-  return bad_call(TCPX_BAD_CONFIG, fmt::format("\"{}\" {}, e.g. {}", shown, why, example));
+  return bad_call(TCPX_BAD_CONFIG, strf("\"{}\" {}, e.g. {}", shown, why, example));
 }
 
 enum class Digits { kNone, kOverflow, kOk };
@@ -121,7 +121,7 @@ Status parse_time(std::string_view text, Nanos* out) {
 std::string format_size(uint64_t bytes) {
   for (const Unit& unit : kSizes) {
     if (bytes != 0 && bytes % unit.factor == 0) {
-      return fmt::format("{}{}", bytes / unit.factor, unit.name);
+      return strf("{}{}", bytes / unit.factor, unit.name);
     }
   }
   return "0";
@@ -131,7 +131,7 @@ std::string format_time(Nanos time) {
   auto nanos = static_cast<uint64_t>(time);
   for (const Unit& unit : kTimes) {
     if (nanos != 0 && nanos % unit.factor == 0) {
-      return fmt::format("{}{}", nanos / unit.factor, unit.name);
+      return strf("{}{}", nanos / unit.factor, unit.name);
     }
   }
   return "0";

@@ -1,7 +1,6 @@
 // The C ABI: arguments in, Status out. Exceptions (only bad_alloc can occur) stop here.
 #include <tcpx/tcpx.h>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <new>
 
 #include "base/ids.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "engine/engine.h"
 #include "engine/notice_queue.h"
@@ -16,12 +16,13 @@
 
 using tcpx::Nanos;
 using tcpx::Status;
+using tcpx::strf;
 
 struct tcpx_engine {
-  std::unique_ptr<tcpx::Engine> engine;
+  std::unique_ptr<tcpx::EngineCore> engine;
 };
 struct tcpx_transfer {
-  std::shared_ptr<tcpx::Transfer> transfer;
+  std::shared_ptr<tcpx::TransferState> transfer;
   Nanos default_deadline;
   std::string error_text;
 };
@@ -73,7 +74,7 @@ Status copy_out(const void* bytes, size_t size, void* buffer, size_t* length) {
   size_t room = *length;
   *length = size;
   if (size > room)
-    return tcpx::bad_call(TCPX_BUFFER_TOO_SMALL, fmt::format("{} bytes are needed", size));
+    return tcpx::bad_call(TCPX_BUFFER_TOO_SMALL, strf("{} bytes are needed", size));
   if (size > 0) memcpy(buffer, bytes, size);
   return {};
 }
@@ -110,14 +111,14 @@ tcpx_code tcpx_engine_create(const tcpx_option* options, size_t count, tcpx_log_
     for (size_t i = 0; i < count; ++i) {
       if (options[i].name == nullptr || options[i].value == nullptr)
         return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
-                              fmt::format("option {} has no name or no value", i));
+                              strf("option {} has no name or no value", i));
       values.emplace_back(options[i].name, options[i].value);
     }
     tcpx::Config config;
     if (Status status = tcpx::load_config(values, environ, &config); !status) return status;
     auto handle = std::make_unique<tcpx_engine>();
     tcpx::Log logger(log, log_user, config.options.log_level);
-    Status status = tcpx::Engine::create(std::move(config), logger, nullptr, &handle->engine);
+    Status status = tcpx::EngineCore::create(std::move(config), logger, nullptr, &handle->engine);
     if (status) *out = handle.release();
     return status;
   });
@@ -280,7 +281,7 @@ tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args) {
     if (args != nullptr && args->has_notify != 0) {
       uint64_t limit = peer.shared().options.max_notify_bytes;
       if (args->notify_length > limit)
-        return tcpx::bad_call(TCPX_LIMIT, fmt::format("notification of {} bytes; max_notify_bytes "
+        return tcpx::bad_call(TCPX_LIMIT, strf("notification of {} bytes; max_notify_bytes "
                                                       "is {}", args->notify_length, limit));
       notice = std::make_shared<tcpx::Notice>();
       auto* bytes = static_cast<const uint8_t*>(args->notify);
@@ -357,7 +358,7 @@ tcpx_code tcpx_notify(tcpx_engine* engine, tcpx_peer id, const void* bytes, size
   return guarded([&]() -> Status {
     uint64_t limit = engine->engine->shared().options.max_notify_bytes;
     if (length > limit)
-      return tcpx::bad_call(TCPX_LIMIT, fmt::format("notification of {} bytes; max_notify_bytes is "
+      return tcpx::bad_call(TCPX_LIMIT, strf("notification of {} bytes; max_notify_bytes is "
                                                     "{}", length, limit));
     std::shared_ptr<tcpx::Peer> peer;
     if (Status status = engine->engine->find_peer(id, &peer); !status) return status;

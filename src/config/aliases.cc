@@ -33,15 +33,15 @@ Status port_and_retries(const std::string& variable, std::string_view value, con
   uint64_t port = 0, more = 0;
   if (Status s = parse_count(value, &port); !s) return s;
   if (Status s = parse_count(*retries, &more); !s) {
-    return bad_call(TCPX_BAD_CONFIG, fmt::format("{}: {}", kRetries, s.text()));
+    return bad_call(TCPX_BAD_CONFIG, strf("{}: {}", kRetries, s.text()));
   }
   if (port < 1 || port > 65535 || more > 65535 - port) {
     return bad_call(TCPX_BAD_CONFIG,
-                    fmt::format("port {} and the next {} ({}) do not lie within 1..65535, e.g. "
+                    strf("port {} and the next {} ({}) do not lie within 1..65535, e.g. "
                                 "{}=20000 {}=16", port, more, kRetries, variable, kRetries));
   }
-  std::string range = more == 0 ? fmt::format("{}", port) : fmt::format("{}-{}", port, port + more);
-  *out = Translated{range, fmt::format("{}, {}", variable, kRetries)};
+  std::string range = more == 0 ? strf("{}", port) : strf("{}-{}", port, port + more);
+  *out = Translated{range, strf("{}, {}", variable, kRetries)};
   return {};
 }
 

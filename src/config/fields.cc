@@ -36,7 +36,7 @@ Status set_number(const Row& row, std::string_view text, Status (*parse)(std::st
   if (s) s = parse(range.substr(dots + 2), &high);
   if (!s) return Status(TCPX_INTERNAL, TCPX_BLAST_NOTHING, "bad range in the option table");
   if (value < low || value > high) {
-    return bad(fmt::format("{} is outside {}, e.g. {}", shown(text), range, row.example));
+    return bad(strf("{} is outside {}, e.g. {}", shown(text), range, row.example));
   }
   *out = value;
   return {};
@@ -51,7 +51,7 @@ Status set_choice(const Row& row, std::string_view text, size_t* out) {
   }
   auto found = std::find(choices.begin(), choices.end(), text);
   if (found == choices.end()) {
-    return bad(fmt::format("{} is not one of {}, e.g. {}", shown(text), row.option.range,
+    return bad(strf("{} is not one of {}, e.g. {}", shown(text), row.option.range,
                            row.example));
   }
   *out = static_cast<size_t>(found - choices.begin());
@@ -61,7 +61,7 @@ Status set_choice(const Row& row, std::string_view text, size_t* out) {
 struct Setter {
   const Row& row;
   std::string_view text;
-  Options* options;
+  EngineOptions* options;
 
   Status operator()(const Count& count) const {
     uint64_t value = 0;
@@ -96,7 +96,7 @@ struct Setter {
 
 struct Getter {
   const Row& row;
-  const Options& options;
+  const EngineOptions& options;
 
   std::string operator()(const Count& count) const { return std::to_string(options.*count.field); }
   std::string operator()(const Size& size) const { return format_size(options.*size.field); }
@@ -133,12 +133,12 @@ bool parse_ip_literal(std::string_view text, bool* any) {
 Status check_path_name(std::string_view text) {
   if (std::find(std::begin(kPaths), std::end(kPaths), text) != std::end(kPaths)) return {};
   std::vector<std::string> names(std::begin(kPaths), std::end(kPaths));
-  return bad(fmt::format("{} is no path (there are tcp, net, ipc), e.g. {}", shown(text),
+  return bad(strf("{} is no path (there are tcp, net, ipc), e.g. {}", shown(text),
                          nearest(text, names)));
 }
 
 Status not_an_address(std::string_view text) {
-  return bad(fmt::format("{} is not an IP address (without brackets or port; ports are "
+  return bad(strf("{} is not an IP address (without brackets or port; ports are "
                          "port_range), e.g. 10.0.0.1 or fd00::1", shown(text)));
 }
 
@@ -154,32 +154,32 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-Status set_field(const Row& row, std::string_view text, Options* options) {
+Status set_field(const Row& row, std::string_view text, EngineOptions* options) {
   return std::visit(Setter{row, text, options}, row.field);
 }
 
-std::string field_text(const Row& row, const Options& options) {
+std::string field_text(const Row& row, const EngineOptions& options) {
   return std::visit(Getter{row, options}, row.field);
 }
 
 Status check_name(std::string_view text) {
   if (text.size() > kMaxNameBytes) {
-    return bad(fmt::format("{} has {} bytes, at most {} are allowed, e.g. worker-3", shown(text),
+    return bad(strf("{} has {} bytes, at most {} are allowed, e.g. worker-3", shown(text),
                            text.size(), kMaxNameBytes));
   }
   if (printable(text)) return {};
-  return bad(fmt::format("{} has a space, control or non-ASCII character, e.g. worker-3",
+  return bad(strf("{} has a space, control or non-ASCII character, e.g. worker-3",
                          shown(text)));
 }
 
 Status check_interfaces(std::string_view text) {
   for (std::string_view item : split(text, ',')) {
     if (item.empty() || !printable(item)) {
-      return bad(fmt::format("{} has an empty or unprintable item, e.g. auto, eth1,eth2 or "
+      return bad(strf("{} has an empty or unprintable item, e.g. auto, eth1,eth2 or "
                              "10.0.0.0/16", shown(text)));
     }
     if (item == "auto" && text != "auto") {
-      return bad(fmt::format("{} mixes auto with other items, e.g. auto or eth1,eth2",
+      return bad(strf("{} mixes auto with other items, e.g. auto or eth1,eth2",
                              shown(text)));
     }
   }
@@ -197,7 +197,7 @@ Status check_advertise(std::string_view text) {
   if (text.empty()) return {};
   if (!parse_ip_literal(text, &any)) return not_an_address(text);
   if (!any) return {};
-  return bad(fmt::format("{} cannot be connected to, e.g. 10.0.0.1", shown(text)));
+  return bad(strf("{} cannot be connected to, e.g. 10.0.0.1", shown(text)));
 }
 
 Status check_port_range(std::string_view text) {
@@ -208,20 +208,20 @@ Status check_port_range(std::string_view text) {
   if (s && dash != std::string_view::npos) s = parse_count(text.substr(dash + 1), &last);
   bool any_port = text == "0";
   if (s && (any_port || (first >= 1 && first <= last && last <= 65535))) return {};
-  return bad(fmt::format("{} is neither 0 (any port), a port nor a range of ports within "
+  return bad(strf("{} is neither 0 (any port), a port nor a range of ports within "
                          "1..65535, e.g. 20000 or 20000-20099", shown(text)));
 }
 
 // The texts about keys do not show them.
 Status check_key(std::string_view text) {
   if (!text.empty() && text.size() <= kMaxKeyBytes) return {};
-  return bad(fmt::format("the key has {} bytes, 1 to {} are allowed, e.g. the output of "
+  return bad(strf("the key has {} bytes, 1 to {} are allowed, e.g. the output of "
                          "`openssl rand -hex 32`", text.size(), kMaxKeyBytes));
 }
 
 Status check_key_file(std::string_view text) {
   if (!text.empty() && text.find('\0') == std::string_view::npos) return {};
-  return bad(fmt::format("{} is not a file name, e.g. /etc/tcpx/key", shown(text)));
+  return bad(strf("{} is not a file name, e.g. /etc/tcpx/key", shown(text)));
 }
 
 Status check_require_path(std::string_view text) {

@@ -12,22 +12,22 @@
 namespace tcpx::config {
 
 struct Count {
-  uint32_t Options::*field;
+  uint32_t EngineOptions::*field;
 };
 struct Size {
-  uint64_t Options::*field;
+  uint64_t EngineOptions::*field;
 };
 struct Time {
-  Nanos Options::*field;
+  Nanos EngineOptions::*field;
 };
 struct Choice {  // range "a|b": a is true, b is false
-  bool Options::*field;
+  bool EngineOptions::*field;
 };
 struct Level {
-  tcpx_log_level Options::*field;
+  tcpx_log_level EngineOptions::*field;
 };
 struct Text {
-  std::string Options::*field;
+  std::string EngineOptions::*field;
   Status (*check)(std::string_view text);
   bool secret = false;
 };
@@ -40,9 +40,9 @@ struct Row {
 };
 
 // A failure's text says what is wrong with the value and shows a right one.
-Status set_field(const Row& row, std::string_view text, Options* options);
+Status set_field(const Row& row, std::string_view text, EngineOptions* options);
 // Canonical text; a secret is "(set)" or "".
-std::string field_text(const Row& row, const Options& options);
+std::string field_text(const Row& row, const EngineOptions& options);
 
 // Checks for Text rows.
 Status check_name(std::string_view text);

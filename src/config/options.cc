@@ -44,7 +44,7 @@ std::vector<std::string> alias_names(const Row& row) {
 
 // "TCPX_LANES: "x" is not a whole number, e.g. 16 (option lanes: 0..64)"
 Status explain(const Row& row, const std::string& label, const Status& cause) {
-  return bad(fmt::format("{}: {} (option {}: {})", label, cause.text(), row.option.name,
+  return bad(strf("{}: {} (option {}: {})", label, cause.text(), row.option.name,
                          row.option.range));
 }
 
@@ -52,12 +52,12 @@ Status check_explicit_names(const NameValues& values) {
   std::set<std::string_view> seen;
   for (const auto& [name, value] : values) {
     if (config::find_row(name) == nullptr) {
-      return bad(fmt::format("unknown option \"{}\"; did you mean \"{}\"? `tcpx config` lists all",
+      return bad(strf("unknown option \"{}\"; did you mean \"{}\"? `tcpx config` lists all",
                              escaped(std::string_view(name).substr(0, kMaxShownName)),
                              nearest(name, option_names())));
     }
     if (!seen.insert(name).second) {
-      return bad(fmt::format("option \"{}\" is given twice; give it once", name));
+      return bad(strf("option \"{}\" is given twice; give it once", name));
     }
   }
   return {};
@@ -82,18 +82,18 @@ Status check_environment(const Environment& env) {
     if (is_foreign(variable) || aliases.contains(variable)) continue;
     auto found = std::find(known.begin(), known.end(), variable);
     if (found == known.end()) {
-      return bad(fmt::format("unknown variable {} in the environment; did you mean {}? "
+      return bad(strf("unknown variable {} in the environment; did you mean {}? "
                              "`tcpx config` lists all",
                              escaped(variable.substr(0, kMaxShownName)), nearest(variable, known)));
     }
     const Row& row = config::rows()[static_cast<size_t>(found - known.begin())];
-    Options scratch;
+    EngineOptions scratch;
     if (Status s = set_field(row, value, &scratch); !s) return explain(row, *found, s);
   }
   return {};
 }
 
-Status set_from_aliases(const Row& row, const Environment& env, Options* options, Source* source) {
+Status set_from_aliases(const Row& row, const Environment& env, EngineOptions* options, Source* source) {
   for (const std::string& variable : alias_names(row)) {
     auto value = env.find(variable);
     if (!value || value->empty()) continue;
@@ -108,7 +108,7 @@ Status set_from_aliases(const Row& row, const Environment& env, Options* options
   return {};
 }
 
-Status set_row(const Row& row, const NameValues& values, const Environment& env, Options* options,
+Status set_row(const Row& row, const NameValues& values, const Environment& env, EngineOptions* options,
                Source* source) {
   for (const auto& [name, value] : values) {
     if (name != row.option.name) continue;
@@ -127,57 +127,57 @@ Status set_row(const Row& row, const NameValues& values, const Environment& env,
 std::string default_name() {
   char host[64] = "";
   // A name that does not fit is cut without terminator; the pid has to fit behind it.
-  if (gethostname(host, sizeof host - 1) != 0) return fmt::format("pid:{}", getpid());
+  if (gethostname(host, sizeof host - 1) != 0) return strf("pid:{}", getpid());
   std::string name(host);
   std::erase_if(name, [](char c) { return c <= 0x20 || c >= 0x7f; });
-  return fmt::format("{}:{}", name.substr(0, 48), getpid());
+  return strf("{}:{}", name.substr(0, 48), getpid());
 }
 
 // Rules between rows: what is wrong and which row to change.
 struct Rule {
-  bool (*broken)(const Options&);
-  std::string (*text)(const Options&);
+  bool (*broken)(const EngineOptions&);
+  std::string (*text)(const EngineOptions&);
 };
 
-bool allows(const Options& o, std::string_view path) {
+bool allows(const EngineOptions& o, std::string_view path) {
   auto paths = config::split(o.allow_path, ',');
   return std::find(paths.begin(), paths.end(), path) != paths.end();
 }
 
-std::string row_text(const char* name, const Options& o) {
-  return fmt::format("{}={}", name, field_text(*config::find_row(name), o));
+std::string row_text(const char* name, const EngineOptions& o) {
+  return strf("{}={}", name, field_text(*config::find_row(name), o));
 }
 
 const Rule kRules[] = {
-    {[](const Options& o) { return !o.auth_key.empty() && !o.auth_key_file.empty(); },
-     [](const Options&) -> std::string {
+    {[](const EngineOptions& o) { return !o.auth_key.empty() && !o.auth_key_file.empty(); },
+     [](const EngineOptions&) -> std::string {
        return "auth_key and auth_key_file are both set; give the key one way";
      }},
-    {[](const Options& o) { return !o.auth && !(o.auth_key.empty() && o.auth_key_file.empty()); },
-     [](const Options& o) {
-       return fmt::format("auth=off with {} set: the key would not be used; remove one of them",
+    {[](const EngineOptions& o) { return !o.auth && !(o.auth_key.empty() && o.auth_key_file.empty()); },
+     [](const EngineOptions& o) {
+       return strf("auth=off with {} set: the key would not be used; remove one of them",
                           o.auth_key.empty() ? "auth_key_file" : "auth_key");
      }},
-    {[](const Options& o) { return o.peer_timeout <= o.keepalive; },
-     [](const Options& o) {
-       return fmt::format("{} must be longer than {}, or idle peers are given up before they are "
+    {[](const EngineOptions& o) { return o.peer_timeout <= o.keepalive; },
+     [](const EngineOptions& o) {
+       return strf("{} must be longer than {}, or idle peers are given up before they are "
                           "asked; e.g. peer_timeout=15s keepalive=1s",
                           row_text("peer_timeout", o), row_text("keepalive", o));
      }},
-    {[](const Options& o) { return o.lane_timeout <= o.keepalive; },
-     [](const Options& o) {
-       return fmt::format("{} must be longer than {}, or idle lanes are given up before they are "
+    {[](const EngineOptions& o) { return o.lane_timeout <= o.keepalive; },
+     [](const EngineOptions& o) {
+       return strf("{} must be longer than {}, or idle lanes are given up before they are "
                           "asked; e.g. lane_timeout=2s keepalive=1s",
                           row_text("lane_timeout", o), row_text("keepalive", o));
      }},
-    {[](const Options& o) { return !o.require_path.empty() && !allows(o, o.require_path); },
-     [](const Options& o) {
-       return fmt::format("{} is not among {}; add it to allow_path",
+    {[](const EngineOptions& o) { return !o.require_path.empty() && !allows(o, o.require_path); },
+     [](const EngineOptions& o) {
+       return strf("{} is not among {}; add it to allow_path",
                           row_text("require_path", o), row_text("allow_path", o));
      }},
 };
 
-Status check_rules(const Options& options) {
+Status check_rules(const EngineOptions& options) {
   for (const Rule& rule : kRules) {
     if (rule.broken(options)) return bad(rule.text(options));
   }
@@ -260,7 +260,7 @@ std::optional<AliasValue> alias_value(std::string_view name, const char* const* 
 std::string Config::to_text() const {
   std::string out;
   for (const OptionValue& value : values) {
-    out += fmt::format("{}={} ({})\n", value.name, value.value, value.source);
+    out += strf("{}={} ({})\n", value.name, value.value, value.source);
   }
   return out;
 }

@@ -15,12 +15,8 @@
 
 namespace tcpx {
 
-// tcpx.hpp has a tcpx::Options of its own. One program may hold both (the tcpx command does), so this
-// one needs another linkage name; an inline namespace gives it one and changes no source.
-inline namespace settings {
-
 // The values an engine runs with. Field names are option names.
-struct Options {
+struct EngineOptions {
   std::string name;                    // shown to peers and in logs; default host:pid
   std::string interfaces = "auto";     // auto | names | addresses | CIDRs, comma-separated
   std::string listen;                  // address to listen on; empty: the addresses of `interfaces`
@@ -51,8 +47,6 @@ struct Options {
   tcpx_log_level log_level = TCPX_LOG_INFO;
 };
 
-}  // namespace settings
-
 struct OptionRow {
   const char* name;
   const char* unit;          // "bytes", "time", "count", "switch", "text", ...
@@ -75,7 +69,7 @@ struct OptionValue {
 using NameValues = std::vector<std::pair<std::string, std::string>>;
 
 struct Config {
-  settings::Options options;
+  EngineOptions options;
   std::vector<OptionValue> values;  // in table order, one per row
   std::string to_text() const;      // "name=value (source)\n"...
 };

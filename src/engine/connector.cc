@@ -1,9 +1,8 @@
 #include "engine/connector.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/text.h"
 #include "session/sockets.h"
 
 namespace tcpx {
@@ -22,12 +21,15 @@ bool is_final(tcpx_code code) {
 std::vector<Rail> pair_rails(const std::vector<LocalAddress>& local,
                              const std::vector<wire::Address>& remote) {
   std::vector<Rail> rails;
+  auto taken = [&](const std::string& interface) {
+    return std::any_of(rails.begin(), rails.end(),
+                       [&](const Rail& rail) { return rail.local->interface == interface; });
+  };
   for (const LocalAddress& from : local) {
-    for (const wire::Address& to : remote) {
-      if (is_v4(from.address) != is_v4(to) || !same_network(from.address, to)) continue;
-      rails.push_back({&from, to});
-      break;
-    }
+    auto to = std::find_if(remote.begin(), remote.end(), [&](const wire::Address& address) {
+      return is_v4(from.address) == is_v4(address) && same_network(from.address, address);
+    });
+    if (to != remote.end() && !taken(from.interface)) rails.push_back({&from, *to});
   }
   if (!rails.empty()) return rails;
   for (const wire::Address& to : remote) rails.push_back({nullptr, to});
@@ -92,7 +94,7 @@ void Connector::try_next() {
     return;
   }
   give_up(peer_error(TCPX_CONNECT_FAILED,
-                     fmt::format("cannot reach the peer at any of its {} addresses: {}",
+                     strf("cannot reach the peer at any of its {} addresses: {}",
                                  rails_.size(), last_error_.text())));
 }
 

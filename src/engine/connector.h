@@ -23,7 +23,7 @@ class ConnectorHost {
  public:
   virtual ~ConnectorHost() = default;
   virtual wire::Uid uid() const = 0;
-  virtual const Options& options() const = 0;
+  virtual const EngineOptions& options() const = 0;
   virtual const std::vector<LocalAddress>& local_addresses() const = 0;
   virtual void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) = 0;
   virtual Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) = 0;
@@ -34,8 +34,8 @@ struct Rail {
   const LocalAddress* local;  // null: let the kernel choose
   wire::Address remote;
 };
-// Pairs in the same network, one per local address; without any, the peer's addresses alone, of a
-// family we have. Pure.
+// Pairs in the same network, one per local interface (its first address that has a partner);
+// without any, the peer's addresses alone, routed as the kernel likes. Pure.
 std::vector<Rail> pair_rails(const std::vector<LocalAddress>& local,
                              const std::vector<wire::Address>& remote);
 

@@ -1,12 +1,14 @@
 #include "engine/engine.h"
 
-#include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "base/ids.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "base/wait.h"
 #include "engine/notice_queue.h"
@@ -24,19 +26,24 @@ constexpr size_t kKeptEndedPeers = 256;
 // Small transfers are cut so that every lane gets a part, but not finer than this.
 constexpr uint64_t kSmallestCut = 64 << 10;
 
-uint32_t cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+// Cores this process may run on: in a container far fewer than the machine has.
+uint32_t cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
+}
 
 }  // namespace
 
-Engine::Engine(Config config, Log log, Placer* placer) : config_(std::move(config)) {
+EngineCore::EngineCore(Config config, Log log, Placer* placer) : config_(std::move(config)) {
   shared_.options = config_.options;
   shared_.log = log;
   shared_.placer = placer;
   shared_.inbox = std::make_unique<NoticeQueue>();
 }
 
-Status Engine::create(Config config, Log log, Placer* placer, std::unique_ptr<Engine>* out) {
-  std::unique_ptr<Engine> engine(new Engine(std::move(config), log, placer));
+Status EngineCore::create(Config config, Log log, Placer* placer, std::unique_ptr<EngineCore>* out) {
+  std::unique_ptr<EngineCore> engine(new EngineCore(std::move(config), log, placer));
   Status status = engine->init();
   if (status) *out = std::move(engine);
   return status;
@@ -44,7 +51,7 @@ Status Engine::create(Config config, Log log, Placer* placer, std::unique_ptr<En
 
 // ---- starting ------------------------------------------------------------------------------
 
-Status Engine::init() {
+Status EngineCore::init() {
   if (Status status = random_bytes(uid_); !status) return status;
   if (Status status = init_secret(); !status) return status;
   std::vector<Fd> listeners;
@@ -58,8 +65,8 @@ Status Engine::init() {
   return service_->start(std::move(listeners));
 }
 
-Status Engine::init_secret() {
-  const Options& options = shared_.options;
+Status EngineCore::init_secret() {
+  const EngineOptions& options = shared_.options;
   if (!options.auth) {
     shared_.log.warn("auth=off: anyone who can connect to this engine can read and write the "
                      "memory it registers for remote access");
@@ -81,8 +88,8 @@ Status Engine::init_secret() {
   return auth::derive_engine_key(secret_, &engine_key_);
 }
 
-Status Engine::init_listeners(std::vector<Fd>* listeners) {
-  const Options& options = shared_.options;
+Status EngineCore::init_listeners(std::vector<Fd>* listeners) {
+  const EngineOptions& options = shared_.options;
   if (Status status = list_local_addresses(&all_addresses_); !status) return status;
   if (Status status = choose_addresses(options.interfaces, all_addresses_, &chosen_); !status)
     return status;
@@ -125,7 +132,7 @@ Status Engine::init_listeners(std::vector<Fd>* listeners) {
   return {};
 }
 
-Status Engine::init_loops() {
+Status EngineCore::init_loops() {
   uint32_t count = shared_.options.io_threads;
   // Half the cores: the other half is for the application, or for the peer on the same host.
   if (count == 0) count = std::clamp(cores() / 2, 1u, 8u);
@@ -141,7 +148,7 @@ Status Engine::init_loops() {
   return {};
 }
 
-void Engine::make_connection_info() {
+void EngineCore::make_connection_info() {
   wire::ConnectionInfo info;
   info.uid = uid_;
   info.name = shared_.options.name;
@@ -157,18 +164,17 @@ void Engine::make_connection_info() {
   connection_info_ = wire::encode_connection_info(info, operator_key_.bytes());
 }
 
-uint32_t Engine::resolved_lanes() const {
+uint32_t EngineCore::resolved_lanes() const {
   if (shared_.options.lanes != 0) return shared_.options.lanes;
   // One lane per interface at least; several per interface where there are cores to serve them.
   uint32_t by_cores = std::min<uint32_t>(4, static_cast<uint32_t>(shared_.loops.size()));
-  uint32_t by_interfaces = static_cast<uint32_t>(
-      std::count_if(chosen_.begin(), chosen_.end(), [&](const LocalAddress& local) {
-        return is_v4(local.address) == is_v4(chosen_.front().address);
-      }));
+  std::set<std::string> interfaces;
+  for (const LocalAddress& local : chosen_) interfaces.insert(local.interface);
+  uint32_t by_interfaces = static_cast<uint32_t>(interfaces.size());
   return std::clamp(std::max(by_cores, by_interfaces), 1u, wire::kMaxLanes);
 }
 
-void Engine::say_hello(size_t listeners) {
+void EngineCore::say_hello(size_t listeners) {
   std::vector<std::string> used, unused;
   for (const wire::Address& address : advertised_) used.push_back(to_string(address));
   for (const LocalAddress& local : all_addresses_) {
@@ -181,14 +187,14 @@ void Engine::say_hello(size_t listeners) {
   unused.erase(std::unique(unused.begin(), unused.end()), unused.end());
   shared_.log.info("tcpx {} engine {}: {} listeners at {}; interfaces not used: {}; {} progress "
                    "threads, {} lanes per peer, auth {}", kVersion,
-                   to_hex(uid_).substr(0, 8), listeners, fmt::join(used, " "),
-                   unused.empty() ? "none" : fmt::format("{}", fmt::join(unused, " ")),
+                   to_hex(uid_).substr(0, 8), listeners, join(used, " "),
+                   unused.empty() ? "none" : join(unused, " "),
                    shared_.loops.size(), resolved_lanes(),
                    !shared_.options.auth ? "OFF"
                    : operator_key_.bytes().empty() ? "by connection info" : "by shared key");
 }
 
-Engine::~Engine() {
+EngineCore::~EngineCore() {
   std::vector<std::shared_ptr<Peer>> peers;
   {
     std::lock_guard lock(mu_);
@@ -206,7 +212,7 @@ Engine::~Engine() {
 
 // ---- accepting -----------------------------------------------------------------------------
 
-std::shared_ptr<Peer> Engine::find_session(const wire::Hello& hello) {
+std::shared_ptr<Peer> EngineCore::find_session(const wire::Hello& hello) {
   std::lock_guard lock(mu_);
   auto found = sessions_.find(hello.session);
   std::shared_ptr<Peer> peer = found == sessions_.end() ? nullptr : found->second.lock();
@@ -215,7 +221,7 @@ std::shared_ptr<Peer> Engine::find_session(const wire::Hello& hello) {
   return peer;
 }
 
-Status Engine::key_for(const wire::Hello& hello, auth::Key* key) {
+Status EngineCore::key_for(const wire::Hello& hello, auth::Key* key) {
   if (hello.kind == wire::HelloKind::kNewSession) {
     *key = engine_key_;
     return {};
@@ -227,7 +233,7 @@ Status Engine::key_for(const wire::Hello& hello, auth::Key* key) {
   return {};
 }
 
-Status Engine::welcome_for(const wire::Hello& hello, wire::Welcome* welcome) {
+Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome) {
   welcome->lanes = std::min(hello.lanes, wire::kMaxLanes);
   welcome->chunk_bytes = shared_.options.chunk_bytes;
   welcome->window = hello.window == 0 ? shared_.options.window
@@ -245,7 +251,7 @@ Status Engine::welcome_for(const wire::Hello& hello, wire::Welcome* welcome) {
     std::lock_guard lock(mu_);
     if (shutting_down_) return peer_error(TCPX_SHUTDOWN, "the engine is being destroyed");
     if (peers_.size() >= shared_.options.max_peers)
-      return peer_error(TCPX_LIMIT, fmt::format("max_peers ({}) are connected",
+      return peer_error(TCPX_LIMIT, strf("max_peers ({}) are connected",
                                                 shared_.options.max_peers));
   }
   std::array<uint8_t, 8> random;
@@ -255,7 +261,7 @@ Status Engine::welcome_for(const wire::Hello& hello, wire::Welcome* welcome) {
   return {};
 }
 
-std::shared_ptr<Peer> Engine::new_peer() {
+std::shared_ptr<Peer> EngineCore::new_peer() {
   std::lock_guard lock(mu_);
   forget_ended_inbound_locked();
   auto peer = std::make_shared<Peer>(shared_, next_peer_++);
@@ -264,7 +270,7 @@ std::shared_ptr<Peer> Engine::new_peer() {
 }
 
 // Clients come and go; what remains of those that went is kept for a while, for its status.
-void Engine::forget_ended_inbound_locked() {
+void EngineCore::forget_ended_inbound_locked() {
   if (peers_.size() < kKeptEndedPeers) return;
   size_t ended = 0;
   for (auto& [id, peer] : peers_)
@@ -279,7 +285,7 @@ void Engine::forget_ended_inbound_locked() {
   }
 }
 
-void Engine::accepted(Handshake& handshake) {
+void EngineCore::accepted(Handshake& handshake) {
   const wire::Hello& hello = handshake.hello();
   const wire::Welcome& welcome = handshake.welcome();
   if (hello.kind == wire::HelloKind::kJoinLane) {
@@ -305,7 +311,7 @@ void Engine::accepted(Handshake& handshake) {
   arrived_.notify_one();
 }
 
-void Engine::refused(const Handshake& handshake, bool timed_out) {
+void EngineCore::refused(const Handshake& handshake, bool timed_out) {
   EngineCounters& counters = shared_.counters;
   tcpx_code code = handshake.status().code();
   if (timed_out) counters.handshake_timeouts.fetch_add(1);
@@ -317,16 +323,16 @@ void Engine::refused(const Handshake& handshake, bool timed_out) {
                      handshake.status().to_string());
 }
 
-void Engine::overloaded() { shared_.counters.half_open_refused.fetch_add(1); }
+void EngineCore::overloaded() { shared_.counters.half_open_refused.fetch_add(1); }
 
-std::string Engine::interface_of(int fd) const {
+std::string EngineCore::interface_of(int fd) const {
   wire::Address here = local_address_of(fd);
   for (const LocalAddress& local : all_addresses_)
     if (local.address.ip == here.ip) return local.interface;
   return ip_to_string(here);
 }
 
-LaneFactory Engine::lane_factory(Handshake& handshake) {
+LaneFactory EngineCore::lane_factory(Handshake& handshake) {
   TcpLane::Settings settings;
   settings.limits.max_notify_bytes = shared_.options.max_notify_bytes;
   settings.interface = interface_of(handshake.fd());
@@ -338,11 +344,11 @@ LaneFactory Engine::lane_factory(Handshake& handshake) {
   };
 }
 
-Status Engine::adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) {
+Status EngineCore::adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) {
   return peer.add_lane(index, lane_factory(handshake));
 }
 
-void Engine::connected(const std::shared_ptr<Peer>& peer) {
+void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
   shared_.counters.peers_connected.fetch_add(1);
   std::string note = peer->connect_note();
   shared_.log.info("peer {} \"{}\" ({}): path tcp, {} lanes via {}{}; faster paths: none is built "
@@ -351,7 +357,7 @@ void Engine::connected(const std::shared_ptr<Peer>& peer) {
                    peer->interfaces(), note.empty() ? "" : "; lanes missing: " + note);
 }
 
-Nanos Engine::tick(Nanos now) {
+Nanos EngineCore::tick(Nanos now) {
   {
     std::lock_guard lock(mu_);
     for (auto& [id, peer] : peers_) tick_scratch_.push_back(peer);
@@ -368,13 +374,13 @@ Nanos Engine::tick(Nanos now) {
   return now + (any ? kTick : kIdleTick);
 }
 
-void Engine::shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) {
+void EngineCore::shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) {
   service_->add_client(std::move(handshake), std::move(on_end));
 }
 
 // ---- connecting ----------------------------------------------------------------------------
 
-Status Engine::connect(std::span<const uint8_t> bytes, uint64_t* peer) {
+Status EngineCore::connect(std::span<const uint8_t> bytes, uint64_t* peer) {
   wire::ConnectionInfo info;
   if (Status status = wire::decode_connection_info(bytes, operator_key_.bytes(), &info); !status)
     return status;
@@ -394,7 +400,7 @@ Status Engine::connect(std::span<const uint8_t> bytes, uint64_t* peer) {
   return start_connecting(std::move(target), peer);
 }
 
-Status Engine::connect_address(const std::string& address, uint64_t* peer) {
+Status EngineCore::connect_address(const std::string& address, uint64_t* peer) {
   if (shared_.options.auth && operator_key_.bytes().empty())
     return bad_call(TCPX_AUTH_FAILED, "connecting by address needs a key both sides have; set "
                                       "auth_key_file (TCPX_AUTH_KEY_FILE), or connect with the "
@@ -407,7 +413,7 @@ Status Engine::connect_address(const std::string& address, uint64_t* peer) {
   return start_connecting(std::move(target), peer);
 }
 
-Status Engine::start_connecting(ConnectTarget target, uint64_t* id) {
+Status EngineCore::start_connecting(ConnectTarget target, uint64_t* id) {
   std::shared_ptr<Peer> peer = new_peer();
   *id = peer->id();
   service_->defer([this, peer, target = std::move(target)]() mutable {
@@ -419,7 +425,7 @@ Status Engine::start_connecting(ConnectTarget target, uint64_t* id) {
   return {};
 }
 
-Status Engine::accept(Nanos deadline, uint64_t* peer) {
+Status EngineCore::accept(Nanos deadline, uint64_t* peer) {
   std::unique_lock lock(mu_);
   wait_until(arrived_, lock, deadline, [&] { return !arrivals_.empty() || shutting_down_; });
   if (shutting_down_) return bad_call(TCPX_SHUTDOWN, "the engine is being destroyed");
@@ -429,17 +435,17 @@ Status Engine::accept(Nanos deadline, uint64_t* peer) {
   return {};
 }
 
-Status Engine::find_peer(uint64_t id, std::shared_ptr<Peer>* out) {
+Status EngineCore::find_peer(uint64_t id, std::shared_ptr<Peer>* out) {
   std::lock_guard lock(mu_);
   auto found = peers_.find(id);
   if (found == peers_.end())
-    return bad_call(TCPX_NOT_FOUND, fmt::format("no peer {}; it was disconnected, or never "
+    return bad_call(TCPX_NOT_FOUND, strf("no peer {}; it was disconnected, or never "
                                                 "connected", id));
   *out = found->second;
   return {};
 }
 
-Status Engine::disconnect(uint64_t id) {
+Status EngineCore::disconnect(uint64_t id) {
   std::shared_ptr<Peer> peer;
   if (Status status = find_peer(id, &peer); !status) return status;
   peer->say_goodbye(peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
@@ -451,11 +457,11 @@ Status Engine::disconnect(uint64_t id) {
 
 // ---- memory --------------------------------------------------------------------------------
 
-Status Engine::register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region) {
+Status EngineCore::register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region) {
   return shared_.regions.add(base, length, access, region);
 }
 
-Status Engine::deregister(uint64_t region) {
+Status EngineCore::deregister(uint64_t region) {
   if (Status status = shared_.regions.retire(region); !status) return status;
   std::vector<std::shared_ptr<Peer>> peers;
   {
@@ -481,7 +487,7 @@ Status Engine::deregister(uint64_t region) {
   return {};
 }
 
-Status Engine::describe_region(uint64_t region, wire::RegionDescription* out) {
+Status EngineCore::describe_region(uint64_t region, wire::RegionDescription* out) {
   RegionView view;
   if (Status status = shared_.regions.describe(region, &view); !status) return status;
   *out = {uid_, region_slot(region), region_generation(region), view.length, view.access};
@@ -490,8 +496,8 @@ Status Engine::describe_region(uint64_t region, wire::RegionDescription* out) {
 
 // ---- transfers -----------------------------------------------------------------------------
 
-Status Engine::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_piece> local,
-                       std::span<const tcpx_remote_piece> remote, std::shared_ptr<Transfer>* out) {
+Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_piece> local,
+                       std::span<const tcpx_remote_piece> remote, std::shared_ptr<TransferState>* out) {
   std::shared_ptr<Peer> peer;
   if (Status status = find_peer(id, &peer); !status) return status;
   if (peer->state() == Peer::State::kEnded) return peer->end_status();
@@ -507,7 +513,7 @@ Status Engine::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_piece
   request.chunk_bytes = std::clamp(share - share % 4096,
                                    std::min(kSmallestCut, shared_.options.chunk_bytes),
                                    shared_.options.chunk_bytes);
-  auto transfer = std::make_shared<Transfer>();
+  auto transfer = std::make_shared<TransferState>();
   if (Status status = make_plan(request, shared_.regions, &transfer->plan); !status) return status;
   transfer->peer = std::move(peer);
   *out = std::move(transfer);

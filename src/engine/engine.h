@@ -19,11 +19,11 @@
 
 namespace tcpx {
 
-class Engine final : private ServiceOwner, private ConnectorHost {
+class EngineCore final : private ServiceOwner, private ConnectorHost {
  public:
   // `placer` is null for host memory (see memory/placer.h) and outlives the engine.
-  static Status create(Config config, Log log, Placer* placer, std::unique_ptr<Engine>* out);
-  ~Engine() override;
+  static Status create(Config config, Log log, Placer* placer, std::unique_ptr<EngineCore>* out);
+  ~EngineCore() override;
 
   const std::vector<uint8_t>& connection_info() const { return connection_info_; }
   const Config& config() const { return config_; }
@@ -42,10 +42,10 @@ class Engine final : private ServiceOwner, private ConnectorHost {
   Status describe_region(uint64_t region, wire::RegionDescription* out);
 
   Status prepare(uint64_t peer, tcpx_op op, std::span<const tcpx_local_piece> local,
-                 std::span<const tcpx_remote_piece> remote, std::shared_ptr<Transfer>* out);
+                 std::span<const tcpx_remote_piece> remote, std::shared_ptr<TransferState>* out);
 
  private:
-  Engine(Config config, Log log, Placer* placer);
+  EngineCore(Config config, Log log, Placer* placer);
   Status init();
   Status init_secret();
   Status init_listeners(std::vector<Fd>* listeners);
@@ -72,7 +72,7 @@ class Engine final : private ServiceOwner, private ConnectorHost {
   void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) override;
   Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) override;
   const std::vector<LocalAddress>& local_addresses() const override { return chosen_; }
-  const Options& options() const override { return shared_.options; }
+  const EngineOptions& options() const override { return shared_.options; }
   void connected(const std::shared_ptr<Peer>& peer) override;
 
   Config config_;

@@ -1,9 +1,8 @@
 #include "engine/peer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/text.h"
 #include "base/wait.h"
 #include "engine/notice_queue.h"
 
@@ -49,7 +48,7 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory) {
     if (state_ == State::kEnded) return end_status_;
     if (lanes_.size() <= index) lanes_.resize(index + 1);
     if (lanes_[index] != nullptr)
-      return lane_error(TCPX_PROTOCOL_ERROR, fmt::format("lane {} exists already", index));
+      return lane_error(TCPX_PROTOCOL_ERROR, strf("lane {} exists already", index));
     Loop& loop = *shared_.loops[(id_ + index) % shared_.loops.size()];
     lanes_[index] = std::make_unique<PeerLane>(*this, index, loop);
     lane = lanes_[index].get();
@@ -92,7 +91,7 @@ void Peer::end(const Status& status) {
   for (PeerLane* lane : open) lane->loop().run_exclusive([&] { lane->lane().close(status); });
   std::lock_guard lock(mu);
   while (!live_.empty()) {
-    std::shared_ptr<Transfer> transfer = live_.back();
+    std::shared_ptr<TransferState> transfer = live_.back();
     if (transfer->status.ok()) transfer->status = end_status_;
     finish_locked(*transfer, transfer->status.code());
   }
@@ -109,10 +108,11 @@ void Peer::end(const Status& status) {
 }
 
 void Peer::say_goodbye(const Status& status, Nanos patience) {
-  std::vector<std::shared_ptr<Transfer>> running;
+  std::vector<std::shared_ptr<TransferState>> running;
   LaneList open;
   {
     std::lock_guard lock(mu);
+    leaving_ = true;
     running = live_;
     for (auto& lane : lanes_)
       if (lane && lane->open()) open.add(lane.get());
@@ -130,7 +130,7 @@ void Peer::say_goodbye(const Status& status, Nanos patience) {
 
 // ---- posting and waiting -------------------------------------------------------------------
 
-Status Peer::post(const std::shared_ptr<Transfer>& transfer, std::shared_ptr<Notice> notice,
+Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_ptr<Notice> notice,
                   Nanos deadline) {
   PeerLane* small = nullptr;
   {
@@ -143,9 +143,9 @@ Status Peer::post(const std::shared_ptr<Transfer>& transfer, std::shared_ptr<Not
     for (uint64_t region : transfer->plan.local_regions)
       if (!shared_.regions.is_live(region))
         return bad_call(TCPX_REGION_REVOKED,
-                        fmt::format("local region {:#x} was deregistered; prepare the transfer "
+                        strf("local region {:#x} was deregistered; prepare the transfer "
                                     "anew", region));
-    Transfer& t = *transfer;
+    TransferState& t = *transfer;
     t.id = next_transfer_id_++;
     t.next_chunk = t.in_flight = t.settled = 0;
     t.again.clear();
@@ -172,7 +172,7 @@ Status Peer::post(const std::shared_ptr<Transfer>& transfer, std::shared_ptr<Not
 
 // Sends on this thread if the loop is free: no thread switch before the first byte. Lanes of
 // other loops, and what is left, are woken.
-void Peer::start(Transfer& transfer, PeerLane& first) {
+void Peer::start(TransferState& transfer, PeerLane& first) {
   bool several = transfer.plan.chunks.size() > 1;
   LaneList all;
   if (several) all = lanes();
@@ -191,7 +191,7 @@ void Peer::start(Transfer& transfer, PeerLane& first) {
     if (lane->open() && (&lane->loop() != here || !sent)) lane->wake();
 }
 
-void Peer::enqueue_locked(const std::shared_ptr<Transfer>& transfer) {
+void Peer::enqueue_locked(const std::shared_ptr<TransferState>& transfer) {
   if (transfer->queued || !transfer->has_work()) return;
   transfer->queued = true;
   run_queue_.push_back(transfer);
@@ -210,7 +210,7 @@ PeerLane* Peer::lane_for_small_locked() {
   return best;
 }
 
-void Peer::poll(Transfer& transfer) {
+void Peer::poll(TransferState& transfer) {
   PeerLane* lane = nullptr;
   {
     std::lock_guard lock(mu);
@@ -220,7 +220,7 @@ void Peer::poll(Transfer& transfer) {
   if (lane != nullptr) lane->loop().poll();
 }
 
-void Peer::wait(Transfer& transfer, Nanos deadline) {
+void Peer::wait(TransferState& transfer, Nanos deadline) {
   auto stop = [&] { return !transfer.in_progress(); };
   while (!stop()) {
     Nanos now = now_ns();
@@ -264,8 +264,8 @@ bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
     next_round_robin_ = (next_round_robin_ + 1) % static_cast<uint32_t>(lanes_.size());
   }
   turn_ = turn_ + 1 < run_queue_.size() ? turn_ + 1 : 0;
-  std::shared_ptr<Transfer>& transfer = run_queue_[turn_];
-  Transfer& t = *transfer;
+  std::shared_ptr<TransferState>& transfer = run_queue_[turn_];
+  TransferState& t = *transfer;
   if (!t.again.empty()) {
     out->chunk = t.again.back();
     t.again.pop_back();
@@ -289,7 +289,7 @@ bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
 
 void Peer::settle(const ChunkWork& work, uint32_t, tcpx_code code, const char* who) {
   std::lock_guard lock(mu);
-  Transfer& t = *work.transfer;
+  TransferState& t = *work.transfer;
   if (!t.live || t.id != work.transfer_id) return;  // ended and perhaps posted again
   --t.in_flight;
   if (code == TCPX_OK) {
@@ -300,7 +300,7 @@ void Peer::settle(const ChunkWork& work, uint32_t, tcpx_code code, const char* w
     const Chunk& chunk = t.plan.chunks[work.chunk];
     const wire::Piece& piece = t.plan.runs[chunk.first_run].remote;
     fail_locked(work.transfer,
-                transfer_error(code, fmt::format("{} refused chunk {} ({} at region {:#x} offset "
+                transfer_error(code, strf("{} refused chunk {} ({} at region {:#x} offset "
                                                  "{}): {}", who, work.chunk,
                                                  t.plan.op == TCPX_WRITE ? "write" : "read",
                                                  make_region_id(piece.slot, piece.generation),
@@ -311,8 +311,8 @@ void Peer::settle(const ChunkWork& work, uint32_t, tcpx_code code, const char* w
 }
 
 // Ends the transfer if it can end now: everything settled, or failing and nothing in flight.
-void Peer::progress_locked(const std::shared_ptr<Transfer>& transfer) {
-  Transfer& t = *transfer;
+void Peer::progress_locked(const std::shared_ptr<TransferState>& transfer) {
+  TransferState& t = *transfer;
   if (t.ending) {
     t.ended.notify_all();  // a cancel may be waiting for in_flight
     if (t.in_flight == 0 && !t.status.ok()) finish_locked(t, t.status.code());
@@ -326,7 +326,7 @@ void Peer::progress_locked(const std::shared_ptr<Transfer>& transfer) {
   queue_notice_locked(t.notice);
 }
 
-void Peer::fail_locked(const std::shared_ptr<Transfer>& transfer, const Status& status) {
+void Peer::fail_locked(const std::shared_ptr<TransferState>& transfer, const Status& status) {
   transfer->ending = true;
   transfer->status = status;
   if (transfer->queued) {
@@ -336,11 +336,11 @@ void Peer::fail_locked(const std::shared_ptr<Transfer>& transfer, const Status& 
   progress_locked(transfer);
 }
 
-void Peer::finish_locked(Transfer& t, tcpx_code code) {
+void Peer::finish_locked(TransferState& t, tcpx_code code) {
   if (!t.live) return;
   if (t.queued) std::erase_if(run_queue_, [&](auto& entry) { return entry.get() == &t; });
   t.queued = t.live = false;
-  std::shared_ptr<Transfer> keep = std::move(live_[t.live_at]);
+  std::shared_ptr<TransferState> keep = std::move(live_[t.live_at]);
   if (t.live_at + 1 != live_.size()) {
     live_[t.live_at] = std::move(live_.back());
     live_[t.live_at]->live_at = t.live_at;
@@ -363,7 +363,7 @@ void Peer::finish_locked(Transfer& t, tcpx_code code) {
 
 // After this no lane touches the transfer's local memory, except placings that cannot be called
 // back; those are waited for here. False: they did not finish in time.
-bool Peer::stop(const std::shared_ptr<Transfer>& transfer, bool forget) {
+bool Peer::stop(const std::shared_ptr<TransferState>& transfer, bool forget) {
   LaneList all = lanes();
   Nanos give_up = now_ns() + 10 * kSecond;
   for (;;) {
@@ -377,7 +377,7 @@ bool Peer::stop(const std::shared_ptr<Transfer>& transfer, bool forget) {
 }
 
 // Local fence now, no waiting for the peer.
-void Peer::end_now(const std::shared_ptr<Transfer>& transfer, const Status& status) {
+void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status& status) {
   uint64_t id;
   {
     std::lock_guard lock(mu);
@@ -396,7 +396,7 @@ void Peer::end_now(const std::shared_ptr<Transfer>& transfer, const Status& stat
   finish_locked(*transfer, transfer->status.code());
 }
 
-Status Peer::cancel(const std::shared_ptr<Transfer>& transfer, Nanos deadline) {
+Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline) {
   Status cancelled = transfer_error(TCPX_CANCELLED, "cancelled by the caller");
   {
     std::lock_guard lock(mu);
@@ -425,12 +425,12 @@ Status Peer::cancel(const std::shared_ptr<Transfer>& transfer, Nanos deadline) {
   return {};
 }
 
-void Peer::release(const std::shared_ptr<Transfer>& transfer) {
+void Peer::release(const std::shared_ptr<TransferState>& transfer) {
   end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress"));
 }
 
 void Peer::revoke_local(uint64_t region) {
-  std::vector<std::shared_ptr<Transfer>> hit;
+  std::vector<std::shared_ptr<TransferState>> hit;
   {
     std::lock_guard lock(mu);
     for (auto& transfer : live_)
@@ -438,7 +438,7 @@ void Peer::revoke_local(uint64_t region) {
   }
   for (auto& transfer : hit)
     end_now(transfer, transfer_error(TCPX_REGION_REVOKED,
-                                     fmt::format("local region {:#x} was deregistered", region)));
+                                     strf("local region {:#x} was deregistered", region)));
 }
 
 bool Peer::revoke_remote(uint64_t region) {
@@ -495,7 +495,7 @@ void Peer::notice_confirmed(uint64_t id, tcpx_code code) {
     notice->status = transfer_error(code, "the peer could not take the notification; its "
                                           "application does not read them");
   notice->ended.notify_all();
-  std::shared_ptr<Transfer> transfer = std::move(notice->transfer);
+  std::shared_ptr<TransferState> transfer = std::move(notice->transfer);
   if (transfer == nullptr || !transfer->live || transfer->notice != notice || transfer->ending)
     return;
   transfer->status = notice->status;
@@ -534,7 +534,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
   {
     std::lock_guard lock(mu);
     changed_.notify_all();
-    if (state_ == State::kEnded) return;  // end() settles everything
+    if (state_ == State::kEnded || leaving_) return;  // end() settles everything
     last = live_lanes_locked() == 0;
     bool fatal = status.blast() == TCPX_BLAST_PEER;
     if (!last && !fatal) {
@@ -542,7 +542,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
       shared_.counters.lanes_lost.fetch_add(1);
       for (auto& transfer : live_) ++transfer->lanes_lost;
       for (ChunkWork& work : reads) {
-        Transfer& t = *work.transfer;
+        TransferState& t = *work.transfer;
         if (!t.live || t.id != work.transfer_id) continue;
         --t.in_flight;
         ++t.retries;
@@ -601,7 +601,7 @@ void Peer::lane_down_confirmed(uint32_t index) {
   auto found = limbo_.find(index);
   if (found == limbo_.end()) return;
   for (ChunkWork& work : found->second) {
-    Transfer& t = *work.transfer;
+    TransferState& t = *work.transfer;
     if (!t.live || t.id != work.transfer_id) continue;
     --t.in_flight;
     ++t.retries;
@@ -614,7 +614,13 @@ void Peer::lane_down_confirmed(uint32_t index) {
     if (lane && lane->open()) lane->wake();
 }
 
-void Peer::peer_said_bye() { ask_end(peer_error(TCPX_PEER_CLOSED, "the peer said goodbye")); }
+void Peer::peer_said_bye() {
+  {
+    std::lock_guard lock(mu);
+    leaving_ = true;
+  }
+  ask_end(peer_error(TCPX_PEER_CLOSED, "the peer said goodbye"));
+}
 
 // ---- watching ------------------------------------------------------------------------------
 
@@ -625,7 +631,7 @@ void Peer::tick(Nanos now) {
 }
 
 void Peer::expire_deadlines(Nanos now) {
-  std::vector<std::shared_ptr<Transfer>> late;
+  std::vector<std::shared_ptr<TransferState>> late;
   {
     std::lock_guard lock(mu);
     for (auto& transfer : live_)
@@ -635,7 +641,7 @@ void Peer::expire_deadlines(Nanos now) {
     std::string where;
     {
       std::lock_guard lock(mu);
-      where = fmt::format("{} of {} chunks confirmed, {} in flight", transfer->settled,
+      where = strf("{} of {} chunks confirmed, {} in flight", transfer->settled,
                           transfer->plan.chunks.size(), transfer->in_flight);
     }
     end_now(transfer, transfer_error(TCPX_DEADLINE, "the transfer's deadline passed: " + where));
@@ -643,7 +649,7 @@ void Peer::expire_deadlines(Nanos now) {
 }
 
 void Peer::watch_lanes(Nanos now) {
-  const Options& options = shared_.options;
+  const EngineOptions& options = shared_.options;
   Nanos latest = 0;
   LaneList open;
   for (PeerLane* lane : lanes()) {
@@ -654,7 +660,7 @@ void Peer::watch_lanes(Nanos now) {
   if (open.size() == 0) return;
   if (now - latest > options.peer_timeout)
     return end(peer_error(TCPX_PEER_TIMEOUT,
-                          fmt::format("nothing heard from the peer for {} ms",
+                          strf("nothing heard from the peer for {} ms",
                                       (now - latest) / kMilli)));
   for (PeerLane* lane : open) {
     Nanos heard = lane->last_heard();
@@ -662,7 +668,7 @@ void Peer::watch_lanes(Nanos now) {
     if (open.size() > 1 && latest - heard > options.lane_timeout)
       lane->loop().run_exclusive([&] {
         lane->lane().close(lane_error(
-            TCPX_PEER_TIMEOUT, fmt::format("silent for {} ms while other lanes work",
+            TCPX_PEER_TIMEOUT, strf("silent for {} ms while other lanes work",
                                            (now - heard) / kMilli)));
       });
   }
@@ -716,7 +722,7 @@ std::string Peer::interfaces() {
   std::set<std::string> names;
   for (PeerLane* lane : lanes())
     if (lane->open()) names.insert(lane->lane().interface());
-  return fmt::format("{}", fmt::join(names, ","));
+  return join(names, ",");
 }
 
 }  // namespace tcpx

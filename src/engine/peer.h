@@ -27,7 +27,7 @@ namespace tcpx {
 struct Notice {
   uint64_t id = 0;  // unique in the session; the receiver drops repeats
   std::vector<uint8_t> bytes;
-  std::shared_ptr<Transfer> transfer;  // the one it belongs to, if any
+  std::shared_ptr<TransferState> transfer;  // the one it belongs to, if any
   bool confirmed = false;
   Status status;
   uint32_t lane = UINT32_MAX;  // carries it now; none: queued
@@ -35,7 +35,7 @@ struct Notice {
 };
 
 struct ChunkWork {
-  std::shared_ptr<Transfer> transfer;
+  std::shared_ptr<TransferState> transfer;
   uint64_t transfer_id = 0;
   uint32_t chunk = 0;
 };
@@ -75,12 +75,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void tick(Nanos now);                // deadlines and watchdogs; service thread
 
   // ---- transfers (any thread but a loop's) ----
-  Status post(const std::shared_ptr<Transfer>& transfer, std::shared_ptr<Notice> notice,
+  Status post(const std::shared_ptr<TransferState>& transfer, std::shared_ptr<Notice> notice,
               Nanos deadline);
-  void poll(Transfer& transfer);
-  void wait(Transfer& transfer, Nanos deadline);
-  Status cancel(const std::shared_ptr<Transfer>& transfer, Nanos deadline);
-  void release(const std::shared_ptr<Transfer>& transfer);
+  void poll(TransferState& transfer);
+  void wait(TransferState& transfer, Nanos deadline);
+  Status cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline);
+  void release(const std::shared_ptr<TransferState>& transfer);
   // Ends transfers that use this local region; nothing reads or writes it when this returns.
   void revoke_local(uint64_t region);
   // Stops lanes from reading or writing this region for the peer. True: placings still touch it.
@@ -129,14 +129,14 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool inbound = false;
 
  private:
-  void start(Transfer& transfer, PeerLane& first);
-  void enqueue_locked(const std::shared_ptr<Transfer>& transfer);
-  void progress_locked(const std::shared_ptr<Transfer>& transfer);
-  void finish_locked(Transfer& transfer, tcpx_code code);
-  void fail_locked(const std::shared_ptr<Transfer>& transfer, const Status& status);
+  void start(TransferState& transfer, PeerLane& first);
+  void enqueue_locked(const std::shared_ptr<TransferState>& transfer);
+  void progress_locked(const std::shared_ptr<TransferState>& transfer);
+  void finish_locked(TransferState& transfer, tcpx_code code);
+  void fail_locked(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void queue_notice_locked(const std::shared_ptr<Notice>& notice);
-  bool stop(const std::shared_ptr<Transfer>& transfer, bool forget);
-  void end_now(const std::shared_ptr<Transfer>& transfer, const Status& status);
+  bool stop(const std::shared_ptr<TransferState>& transfer, bool forget);
+  void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void expire_deadlines(Nanos now);
   void watch_lanes(Nanos now);
   void report_stalls(Nanos now);
@@ -158,12 +158,13 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // ---- guarded by mu ----
   State state_ = State::kConnecting;
   Status end_status_;
+  bool leaving_ = false;      // one side said goodbye: lanes that close now are not lost
   std::string connect_note_;  // why lanes are missing
   std::condition_variable changed_;
   std::vector<std::unique_ptr<PeerLane>> lanes_;
-  std::vector<std::shared_ptr<Transfer>> run_queue_;   // served in turn, not in order
+  std::vector<std::shared_ptr<TransferState>> run_queue_;   // served in turn, not in order
   size_t turn_ = 0;
-  std::vector<std::shared_ptr<Transfer>> live_;
+  std::vector<std::shared_ptr<TransferState>> live_;
   uint64_t next_transfer_id_ = 1;
   uint32_t next_round_robin_ = 0;
 

@@ -1,9 +1,8 @@
 #include "engine/peer_lane.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/text.h"
 #include "engine/peer.h"
 
 namespace tcpx {
@@ -79,7 +78,7 @@ void PeerLane::fill() {
 }
 
 void PeerLane::send_chunk(ChunkWork work) {
-  Transfer& transfer = *work.transfer;
+  TransferState& transfer = *work.transfer;
   const Chunk& chunk = transfer.plan.chunks[work.chunk];
   auto entry = std::find_if(outstanding_.begin(), outstanding_.end(),
                             [](const Outstanding& e) { return !e.used; });
@@ -138,7 +137,7 @@ Status PeerLane::answer_received(const wire::Header& header) {
   if (entry == nullptr || entry->is_read != read_answer || entry->frame != nullptr ||
       (read_answer && header.status == TCPX_OK))
     return peer_error(TCPX_PROTOCOL_ERROR,
-                      fmt::format("answer for chunk {} of transfer {}, which is not outstanding",
+                      strf("answer for chunk {} of transfer {}, which is not outstanding",
                                   header.chunk, header.transfer));
   settle(*entry, static_cast<tcpx_code>(header.status));
   return {};
@@ -150,7 +149,7 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
   if (entry == nullptr || !entry->is_read || entry->landing != nullptr ||
       entry->frame != nullptr || entry->bytes != header.payload_bytes)
     return peer_error(TCPX_PROTOCOL_ERROR,
-                      fmt::format("data for chunk {} of transfer {}, which was not asked for",
+                      strf("data for chunk {} of transfer {}, which was not asked for",
                                   header.chunk, header.transfer));
   entry->landing = chunk;
   if (entry->transfer == nullptr) {  // cancelled meanwhile
@@ -200,7 +199,7 @@ void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
 Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Piece> pieces) {
   if (serving_ >= outstanding_.size())
     return peer_error(TCPX_PROTOCOL_ERROR,
-                      fmt::format("more than {} reads outstanding on one lane", serving_));
+                      strf("more than {} reads outstanding on one lane", serving_));
   TxFrame* frame = new_frame();
   frame->header.transfer = header.transfer;
   frame->header.chunk = header.chunk;
@@ -415,7 +414,7 @@ void PeerLane::send_bye() {
 
 // ---- fences --------------------------------------------------------------------------------
 
-size_t PeerLane::stop(const Transfer& transfer, bool forget) {
+size_t PeerLane::stop(const TransferState& transfer, bool forget) {
   drain_placings();
   size_t moving = 0;
   for (Outstanding& entry : outstanding_) {
@@ -487,7 +486,7 @@ std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
   uint64_t offset = 0;
   if (oldest->transfer)
     for (uint32_t i = 0; i < oldest->chunk; ++i) offset += oldest->transfer->plan.chunks[i].bytes;
-  return fmt::format("lane {} to {}: transfer {} chunk {} at offset {} ({} bytes, {}) has waited "
+  return strf("lane {} to {}: transfer {} chunk {} at offset {} ({} bytes, {}) has waited "
                      "{} ms; {} chunks outstanding, {} bytes sent, peer says it has received {} "
                      "payload bytes", index_, lane_->remote(), oldest->transfer_id, oldest->chunk,
                      offset, oldest->bytes, oldest->frame ? "not yet out" : "awaiting the answer",

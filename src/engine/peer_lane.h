@@ -16,7 +16,7 @@ namespace tcpx {
 class Peer;
 struct ChunkWork;
 struct Notice;
-struct Transfer;
+struct TransferState;
 
 class PeerLane final : public LaneSink {
  public:
@@ -46,7 +46,7 @@ class PeerLane final : public LaneSink {
   // Stops touching the memory of this transfer. Chunks whose answer is due are awaited, unless
   // `forget` (then their answers are dropped) or they are READs. Returns how many placings still
   // touch the memory.
-  size_t stop(const Transfer& transfer, bool forget);
+  size_t stop(const TransferState& transfer, bool forget);
   // Stops reading and writing this region for the peer. Returns how many placings still do.
   size_t revoke(uint64_t region);
   void send_bye();
@@ -67,7 +67,7 @@ class PeerLane final : public LaneSink {
   // A chunk of ours that this lane carries.
   struct Outstanding {
     bool used = false;
-    std::shared_ptr<Transfer> transfer;  // null: cancelled, only its answer is awaited
+    std::shared_ptr<TransferState> transfer;  // null: cancelled, only its answer is awaited
     uint64_t transfer_id = 0;
     uint32_t chunk = 0;
     uint64_t bytes = 0;

@@ -1,9 +1,9 @@
 #include "engine/plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include "base/text.h"
 
 namespace tcpx {
 
@@ -12,7 +12,7 @@ namespace {
 Status check_local(const tcpx_local_piece& piece, size_t index, const RegionView& view) {
   if (piece.offset > view.length || piece.length > view.length - piece.offset)
     return bad_call(TCPX_OUT_OF_RANGE,
-                    fmt::format("piece {}: local offset {} + length {} leaves region {:#x} of {} "
+                    strf("piece {}: local offset {} + length {} leaves region {:#x} of {} "
                                 "bytes", index, piece.offset, piece.length, piece.region,
                                 view.length));
   return {};
@@ -22,24 +22,24 @@ Status check_remote(const PlanRequest& request, size_t index) {
   const tcpx_remote_piece& piece = request.remote[index];
   const tcpx_remote_region* region = piece.region;
   if (region == nullptr)
-    return bad_call(TCPX_INVALID_ARGUMENT, fmt::format("piece {}: no remote region given", index));
+    return bad_call(TCPX_INVALID_ARGUMENT, strf("piece {}: no remote region given", index));
   if (piece.length != request.local[index].length)
     return bad_call(TCPX_INVALID_ARGUMENT,
-                    fmt::format("piece {}: local length {} and remote length {} differ", index,
+                    strf("piece {}: local length {} and remote length {} differ", index,
                                 request.local[index].length, piece.length));
   if (request.remote_engine != nullptr &&
       memcmp(region->engine_id, request.remote_engine, sizeof region->engine_id) != 0)
     return bad_call(TCPX_INVALID_ARGUMENT,
-                    fmt::format("piece {}: the remote region belongs to another engine than this "
+                    strf("piece {}: the remote region belongs to another engine than this "
                                 "peer; import the description this peer exported", index));
   uint32_t needed = request.op == TCPX_WRITE ? TCPX_REMOTE_WRITE : TCPX_REMOTE_READ;
   if ((region->access & needed) == 0)
     return bad_call(TCPX_ACCESS_DENIED,
-                    fmt::format("piece {}: the peer did not register region {:#x} for remote {}",
+                    strf("piece {}: the peer did not register region {:#x} for remote {}",
                                 index, region->id, request.op == TCPX_WRITE ? "write" : "read"));
   if (piece.offset > region->length || piece.length > region->length - piece.offset)
     return bad_call(TCPX_OUT_OF_RANGE,
-                    fmt::format("piece {}: remote offset {} + length {} leaves region {:#x} of {} "
+                    strf("piece {}: remote offset {} + length {} leaves region {:#x} of {} "
                                 "bytes", index, piece.offset, piece.length, region->id,
                                 region->length));
   return {};
@@ -123,7 +123,7 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
     const tcpx_local_piece& piece = request.local[i];
     if (piece.region != known_region) {  // lists mostly stay in one region: look it up once
       if (Status status = regions.describe(piece.region, &view); !status)
-        return bad_call(status.code(), fmt::format("piece {}: local {}", i, status.text()));
+        return bad_call(status.code(), strf("piece {}: local {}", i, status.text()));
       known_region = piece.region;
       plan.local_regions.push_back(piece.region);
     }

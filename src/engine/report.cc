@@ -1,13 +1,12 @@
 #include "engine/report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/ids.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "engine/engine.h"
 #include "engine/transfer.h"
@@ -29,14 +28,14 @@ double span_us(Nanos from, Nanos to) {
 }
 
 // Names of the interfaces whose lanes carried a part.
-std::string interfaces_of(Transfer& transfer) {
+std::string interfaces_of(TransferState& transfer) {
   std::set<std::string> names;
   for (PeerLane* lane : transfer.peer->lanes()) {
     std::lock_guard lock(transfer.peer->mu);
     if (lane->index() < transfer.shares.size() && transfer.shares[lane->index()].chunks > 0)
       names.insert(lane->lane().interface());
   }
-  return fmt::format("{}", fmt::join(names, ","));
+  return join(names, ",");
 }
 
 Json lane_json(PeerLane& lane) {
@@ -66,7 +65,7 @@ Json peer_json(Peer& peer) {
                                                         : "ended"},
           {"ended_with", state == Peer::State::kEnded ? peer.end_status().to_string() : ""},
           {"inbound", peer.inbound},
-          {"generation", fmt::format("{:016x}", peer.session())},
+          {"generation", strf("{:016x}", peer.session())},
           {"lanes", lanes}};
 }
 
@@ -103,7 +102,7 @@ Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_op
 
 }  // namespace
 
-tcpx_receipt receipt_of(Transfer& t) {
+tcpx_receipt receipt_of(TransferState& t) {
   tcpx_receipt out{};
   std::string interfaces = interfaces_of(t);
   std::lock_guard lock(t.peer->mu);
@@ -128,7 +127,7 @@ tcpx_receipt receipt_of(Transfer& t) {
   return out;
 }
 
-std::string receipt_json_of(Transfer& t) {
+std::string receipt_json_of(TransferState& t) {
   tcpx_receipt r = receipt_of(t);
   Json lanes = Json::array();
   {
@@ -157,7 +156,7 @@ std::string receipt_json_of(Transfer& t) {
               {"retries", r.retries},
               {"lanes_used", r.lanes_used},
               {"lanes_lost", r.lanes_lost},
-              {"peer_generation", fmt::format("{:016x}", r.peer_generation)},
+              {"peer_generation", strf("{:016x}", r.peer_generation)},
               {"queued_us", r.queued_us},
               {"moving_us", r.moving_us},
               {"notify_us", r.notify_us},
@@ -166,7 +165,7 @@ std::string receipt_json_of(Transfer& t) {
   return out.dump();
 }
 
-std::string Engine::counters_json() {
+std::string EngineCore::counters_json() {
   std::vector<std::shared_ptr<Peer>> peers;
   {
     std::lock_guard lock(mu_);

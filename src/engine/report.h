@@ -7,9 +7,9 @@
 
 namespace tcpx {
 
-struct Transfer;
+struct TransferState;
 
-tcpx_receipt receipt_of(Transfer& transfer);
-std::string receipt_json_of(Transfer& transfer);
+tcpx_receipt receipt_of(TransferState& transfer);
+std::string receipt_json_of(TransferState& transfer);
 
 }  // namespace tcpx

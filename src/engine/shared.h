@@ -42,7 +42,7 @@ struct EngineCounters {
 };
 
 struct EngineShared {
-  Options options;
+  EngineOptions options;
   Log log;
   RegionTable regions;
   Placer* placer = nullptr;  // null: payload is received straight into place

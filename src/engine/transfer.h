@@ -28,7 +28,7 @@ struct LaneShare {
   uint64_t chunks = 0;
 };
 
-struct Transfer : std::enable_shared_from_this<Transfer> {
+struct TransferState : std::enable_shared_from_this<TransferState> {
   Plan plan;
   std::shared_ptr<Peer> peer;
 

@@ -1,11 +1,10 @@
 #include "memory/region_table.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cstring>
 
 #include "base/ids.h"
+#include "base/text.h"
 
 namespace tcpx {
 
@@ -30,10 +29,10 @@ Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* 
     return bad_call(TCPX_INVALID_ARGUMENT, "cannot register a null address; give memory you own");
   if (length > UINTPTR_MAX - address)
     return bad_call(TCPX_INVALID_ARGUMENT,
-                    fmt::format("region of {} bytes at {} wraps the address space", length, base));
+                    strf("region of {} bytes at {} wraps the address space", length, base));
   if (access & ~(TCPX_REMOTE_READ | TCPX_REMOTE_WRITE))
     return bad_call(TCPX_INVALID_ARGUMENT,
-                    fmt::format("unknown access bits {:#x}; use TCPX_REMOTE_READ and "
+                    strf("unknown access bits {:#x}; use TCPX_REMOTE_READ and "
                                 "TCPX_REMOTE_WRITE", access));
   std::lock_guard lock(mu_);
   uint32_t index;
@@ -71,7 +70,7 @@ Status RegionTable::retire(uint64_t id) {
   Slot* slot = slot_at(region_slot(id));
   uint32_t generation = region_generation(id);
   if (slot == nullptr || generation == 0 || slot->generation.load() != generation)
-    return bad_call(TCPX_NOT_FOUND, fmt::format("region {:#x} is not registered", id));
+    return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
   slot->generation.store(0, std::memory_order_release);
   --live_;
   return {};
@@ -87,7 +86,7 @@ Status RegionTable::describe(uint64_t id, RegionView* out) const {
   Slot* slot = slot_at(region_slot(id));
   uint32_t generation = region_generation(id);
   if (slot == nullptr || generation == 0 || slot->generation.load() != generation)
-    return bad_call(TCPX_NOT_FOUND, fmt::format("region {:#x} is not registered", id));
+    return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
   *out = slot->view;
   return {};
 }

@@ -1,7 +1,6 @@
 #include "session/auth.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/ids.h"
+#include "base/text.h"
 #include "wire/mac.h"
 
 namespace tcpx::auth {
@@ -54,7 +54,7 @@ void take(wire::Digest& digest, Key* out) {
 Status key_file_error(const std::string& path, std::string_view what) {
   return bad_call(
       TCPX_BAD_CONFIG,
-      fmt::format("auth_key_file '{0}': {1}; to make a key: (umask 077; head -c 32 "
+      strf("auth_key_file '{0}': {1}; to make a key: (umask 077; head -c 32 "
                   "/dev/urandom | base64 > '{0}'), and give the same file to every peer",
                   path, what));
 }
@@ -70,7 +70,7 @@ Status read_all(int fd, const std::string& path, std::span<uint8_t> buffer, size
     } else if (errno != EINTR) {
       const int err = errno;
       return Status::system(err, TCPX_BLAST_NOTHING,
-                            fmt::format("auth_key_file '{}': cannot read", path));
+                            strf("auth_key_file '{}': cannot read", path));
     }
   }
   *length = have;
@@ -90,7 +90,7 @@ Status new_secret(std::span<uint8_t, wire::kSecretBytes> out) {
 Status derive_engine_key(std::span<const uint8_t> secret, Key* out) {
   if (secret.size() < kMinSecretBytes || secret.size() > kMaxSecretBytes) {
     return bad_call(TCPX_BAD_CONFIG,
-                    fmt::format("the key has {} bytes, it needs {} to {}; to make one: head -c 32 "
+                    strf("the key has {} bytes, it needs {} to {}; to make one: head -c 32 "
                                 "/dev/urandom | base64",
                                 secret.size(), kMinSecretBytes, kMaxSecretBytes));
   }
@@ -171,8 +171,8 @@ Status load_key_file(const std::string& path, KeyFile* out) {
     if (length > 0 && buffer[length - 1] == '\n') --length;
     if (length < kMinSecretBytes || length > kMaxSecretBytes) {
       status = key_file_error(
-          path, fmt::format("has {} bytes, a key has {} to {}",
-                            length > kMaxSecretBytes ? "too many" : fmt::format("{}", length),
+          path, strf("has {} bytes, a key has {} to {}",
+                            length > kMaxSecretBytes ? "too many" : strf("{}", length),
                             kMinSecretBytes, kMaxSecretBytes));
     } else {
       out->secret = Secret(std::span(buffer).first(length));

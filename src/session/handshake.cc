@@ -1,13 +1,14 @@
 #include "session/handshake.h"
 
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/ids.h"
+#include "base/text.h"
 #include "session/sockets.h"
 #include "topo/interfaces.h"
 
@@ -52,8 +53,8 @@ Handshake::Progress Handshake::fail(Status status) {
 
 void Handshake::expire() {
   fail(peer_error(is_server() ? TCPX_DEADLINE : TCPX_CONNECT_FAILED,
-                  connecting_ ? fmt::format("{} did not answer the connection attempt", remote_)
-                              : fmt::format("{} did not finish the handshake in time", remote_)));
+                  connecting_ ? strf("{} did not answer the connection attempt", remote_)
+                              : strf("{} did not finish the handshake in time", remote_)));
 }
 
 Handshake::Progress Handshake::step() {
@@ -78,7 +79,7 @@ Handshake::Progress Handshake::step() {
     if (got < 0) return fail(connection_error(errno));
     if (got == 0)
       return fail(peer_error(TCPX_CONNECT_FAILED,
-                             fmt::format("{} closed the connection during the handshake; it may "
+                             strf("{} closed the connection during the handshake; it may "
                                          "not be a tcpx engine", remote_)));
     in_got_ += static_cast<size_t>(got);
     if (in_got_ == in_need_) after_receive();
@@ -186,11 +187,11 @@ void Handshake::challenge_received() {
   Status status = wire::decode(bytes, &challenge_);
   if (status && challenge_.status != TCPX_OK)
     status = peer_error(static_cast<tcpx_code>(challenge_.status),
-                        fmt::format("{} refused the connection: {}", remote_,
+                        strf("{} refused the connection: {}", remote_,
                                     code_name(static_cast<tcpx_code>(challenge_.status))));
   if (status) status = auth::check_mode(hello_.authenticated, challenge_.authenticated);
   if (status && hello_.target_uid != wire::Uid{} && challenge_.uid != hello_.target_uid)
-    status = peer_error(TCPX_NOT_FOUND, fmt::format("another engine answers at {}", remote_));
+    status = peer_error(TCPX_NOT_FOUND, strf("another engine answers at {}", remote_));
   if (status && hello_.authenticated)
     status = auth::check_proof(key_, auth::Role::kServer, hello_bytes_,
                                signed_part(challenge_bytes_), challenge_.proof);
@@ -237,7 +238,7 @@ void Handshake::welcome_received() {
   Status status = wire::decode(bytes, &welcome_);
   if (status && welcome_.status != TCPX_OK)
     status = peer_error(static_cast<tcpx_code>(welcome_.status),
-                        fmt::format("{} refused the connection: {}", remote_,
+                        strf("{} refused the connection: {}", remote_,
                                     code_name(static_cast<tcpx_code>(welcome_.status))));
   if (!status) {
     fail(status);

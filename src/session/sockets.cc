@@ -1,12 +1,12 @@
 #include "session/sockets.h"
 
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.h"
 #include "base/units.h"
 
 namespace tcpx {
@@ -72,7 +72,7 @@ Status parse_port_range(const std::string& text, PortRange* out) {
                                                  : parse_count(text.substr(dash + 1), &last);
   if (!status || first > last || last > 65535 || (first == 0 && last != 0))
     return bad_call(TCPX_BAD_CONFIG,
-                    fmt::format("port_range \"{}\": use 0 (any), a port like 20000, or a range "
+                    strf("port_range \"{}\": use 0 (any), a port like 20000, or a range "
                                 "like 20000-20099", text));
   *out = {static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
   return {};
@@ -104,10 +104,10 @@ Status open_listener(const wire::Address& address, PortRange ports, Fd* out,
   std::string where = ip_to_string(address);
   if (err == EADDRINUSE)
     return Status(TCPX_BAD_CONFIG, TCPX_BLAST_ENGINE,
-                  fmt::format("every port of port_range {}-{} is in use on {}; widen the range",
+                  strf("every port of port_range {}-{} is in use on {}; widen the range",
                               ports.first, ports.last, where));
   return Status::system(err, TCPX_BLAST_ENGINE,
-                        fmt::format("cannot listen on {} port {}", where, ports.first));
+                        strf("cannot listen on {} port {}", where, ports.first));
 }
 
 Status start_connect(const wire::Address& remote, const wire::Address* local, Fd* out) {
@@ -122,12 +122,12 @@ Status start_connect(const wire::Address& remote, const wire::Address* local, Fd
     socklen_t length = to_sockaddr(from, &storage);
     if (bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0)
       return Status::system(errno, TCPX_BLAST_LANE,
-                            fmt::format("cannot send from {}", ip_to_string(from)));
+                            strf("cannot send from {}", ip_to_string(from)));
   }
   socklen_t length = to_sockaddr(remote, &storage);
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 &&
       errno != EINPROGRESS)
-    return Status::system(errno, TCPX_BLAST_LANE, fmt::format("connect {}", to_string(remote)));
+    return Status::system(errno, TCPX_BLAST_LANE, strf("connect {}", to_string(remote)));
   *out = std::move(fd);
   return {};
 }

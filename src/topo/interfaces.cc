@@ -117,7 +117,7 @@ std::string list_text(const std::vector<LocalAddress>& all) {
   std::string out;
   for (const LocalAddress& local : all) {
     int bits = local.address.prefix_length - (is_v4(local.address) ? kMappedBits : 0);
-    out += fmt::format("{}{} {}/{}", out.empty() ? "" : ", ", escaped(local.interface),
+    out += strf("{}{} {}/{}", out.empty() ? "" : ", ", escaped(local.interface),
                        ip_to_string(local.address), std::max(bits, 0));
   }
   return out.empty() ? "none" : out;
@@ -162,7 +162,7 @@ Status choose_item(std::string_view item, const std::vector<LocalAddress>& all,
   }
   if (found) return {};
   return bad_call(TCPX_BAD_CONFIG,
-                  fmt::format("interfaces: \"{}\" {}; there are: {}", escaped(item),
+                  strf("interfaces: \"{}\" {}; there are: {}", escaped(item),
                               unreachable ? "has only link-local IPv6 addresses, which peers "
                                             "cannot connect to"
                                           : "is no local interface that is up, address or network",
@@ -171,7 +171,7 @@ Status choose_item(std::string_view item, const std::vector<LocalAddress>& all,
 
 Status bad_endpoint(std::string_view text, std::string_view why) {
   return bad_call(TCPX_INVALID_ARGUMENT,
-                  fmt::format("\"{}\" {}, e.g. 10.0.0.1:20000, [fd00::1]:20000 or node7:20000",
+                  strf("\"{}\" {}, e.g. 10.0.0.1:20000, [fd00::1]:20000 or node7:20000",
                               escaped(text.substr(0, 300)), why));
 }
 
@@ -198,7 +198,7 @@ Status resolve(const std::string& host, wire::Address* out) {
     return {};
   }
   return bad_call(TCPX_CONNECT_FAILED,
-                  fmt::format("host \"{}\" cannot be resolved: {}", escaped(host),
+                  strf("host \"{}\" cannot be resolved: {}", escaped(host),
                               error == 0 ? "no usable address" : gai_strerror(error)));
 }
 
@@ -226,7 +226,7 @@ Status choose_addresses(std::string_view spec, const std::vector<LocalAddress>& 
   if (spec == "auto") {
     chosen = choose_auto(all);
     if (chosen.empty()) {
-      return bad_call(TCPX_BAD_CONFIG, fmt::format("interfaces=auto finds no usable address, not "
+      return bad_call(TCPX_BAD_CONFIG, strf("interfaces=auto finds no usable address, not "
                                                    "even loopback; there are: {}", list_text(all)));
     }
     *out = std::move(chosen);
@@ -254,8 +254,8 @@ std::string ip_to_string(const wire::Address& address) {
 
 std::string to_string(const wire::Address& address) {
   std::string ip = ip_to_string(address);
-  return is_v4(address) ? fmt::format("{}:{}", ip, address.port)
-                        : fmt::format("[{}]:{}", ip, address.port);
+  return is_v4(address) ? strf("{}:{}", ip, address.port)
+                        : strf("[{}]:{}", ip, address.port);
 }
 
 Status parse_ip(std::string_view text, wire::Address* out) {
@@ -269,7 +269,7 @@ Status parse_ip(std::string_view text, wire::Address* out) {
     *out = from_v6(v6);
   } else {
     return bad_call(TCPX_INVALID_ARGUMENT,
-                    fmt::format("\"{}\" is not an IP address, e.g. 10.0.0.1 or fd00::1",
+                    strf("\"{}\" is not an IP address, e.g. 10.0.0.1 or fd00::1",
                                 escaped(text.substr(0, 80))));
   }
   return {};

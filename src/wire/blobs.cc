@@ -1,10 +1,9 @@
 #include "wire/blobs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string_view>
 
+#include "base/text.h"
 #include "wire/bytes.h"
 #include "wire/mac.h"
 
@@ -53,7 +52,7 @@ bool info_check(AuthMode auth, std::span<const uint8_t> secret, std::span<const 
 Status tampered(std::string_view what) {
   return bad_call(
       TCPX_TAMPERED,
-      fmt::format("connection info {}; get it again from the engine that made it", what));
+      strf("connection info {}; get it again from the engine that made it", what));
 }
 
 // Says what the bytes are instead, where we know it: mixing the two blobs up is easy.
@@ -65,12 +64,12 @@ Status wrong_kind(std::string_view wanted, std::span<const uint8_t> in) {
     if (magic == kRegionMagic) found = "they are a region description";
   }
   if (in.empty()) found = "there are none";
-  return bad_call(TCPX_INVALID_ARGUMENT, fmt::format("these bytes are no {}: {}", wanted, found));
+  return bad_call(TCPX_INVALID_ARGUMENT, strf("these bytes are no {}: {}", wanted, found));
 }
 
 Status wrong_version(std::string_view what, uint16_t version, uint16_t ours) {
   return bad_call(TCPX_VERSION_MISMATCH,
-                  fmt::format("{} has version {}, this library reads version {}; use the same "
+                  strf("{} has version {}, this library reads version {}; use the same "
                               "release of tcpx-p2p on both sides",
                               what, version, ours));
 }
@@ -81,11 +80,11 @@ Status check_envelope(std::span<const uint8_t> in, std::span<const uint8_t, kInf
   const auto total = get<uint16_t, 6>(head);
   const auto auth = get<uint8_t, 8>(head);
   if (total != in.size()) {
-    return tampered(fmt::format("has {} bytes but was made with {}: it was cut off or added to",
+    return tampered(strf("has {} bytes but was made with {}: it was cut off or added to",
                                 in.size(), total));
   }
   if (auth > static_cast<uint8_t>(AuthMode::kSharedKey)) {
-    return tampered(fmt::format("was damaged (authentication mode {})", auth));
+    return tampered(strf("was damaged (authentication mode {})", auth));
   }
   if (auth == static_cast<uint8_t>(AuthMode::kSharedKey) && shared_key.empty()) {
     return bad_call(TCPX_AUTH_FAILED,
@@ -123,7 +122,7 @@ Status parse_body(std::span<const uint8_t> in, std::span<const uint8_t, kInfoHea
   }
   if (name_bytes >= kNameBytes) return tampered("has too long a name");
   if (count < 1 || count > kMaxAddresses) {
-    return tampered(fmt::format("has {} addresses, not 1 to {}", count, kMaxAddresses));
+    return tampered(strf("has {} addresses, not 1 to {}", count, kMaxAddresses));
   }
   Reader reader(in.subspan(kInfoHeadBytes, in.size() - kMinInfoBytes));
   std::span<const uint8_t> field;
@@ -187,10 +186,10 @@ Status decode_connection_info(std::span<const uint8_t> in, std::span<const uint8
   const auto version = get<uint16_t, 4>(in.first<6>());
   if (version != kInfoVersion) return wrong_version("connection info", version, kInfoVersion);
   if (in.size() < kMinInfoBytes) {
-    return tampered(fmt::format("was cut off after {} bytes", in.size()));
+    return tampered(strf("was cut off after {} bytes", in.size()));
   }
   if (in.size() > kMaxConnectionInfoBytes) {
-    return tampered(fmt::format("has {} bytes, at most {}", in.size(), kMaxConnectionInfoBytes));
+    return tampered(strf("has {} bytes, at most {}", in.size(), kMaxConnectionInfoBytes));
   }
   const auto head = in.first<kInfoHeadBytes>();
   if (Status s = check_envelope(in, head, shared_key); !s) return s;
@@ -227,10 +226,10 @@ Status decode_region(std::span<const uint8_t> in, RegionDescription* out) {
   }
   const auto changed = [](std::string_view what) {
     return bad_call(TCPX_TAMPERED,
-                    fmt::format("region description {}; export the region again", what));
+                    strf("region description {}; export the region again", what));
   };
   if (in.size() != kRegionDescriptionBytes) {
-    return changed(fmt::format("has {} bytes, not {}", in.size(), kRegionDescriptionBytes));
+    return changed(strf("has {} bytes, not {}", in.size(), kRegionDescriptionBytes));
   }
   const auto bytes = in.first<kRegionDescriptionBytes>();
   Digest digest;

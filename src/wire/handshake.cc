@@ -1,10 +1,9 @@
 #include "wire/handshake.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string_view>
 
+#include "base/text.h"
 #include "wire/bytes.h"
 #include "wire/frame.h"
 #include "wire/protocol_error.h"
@@ -49,7 +48,7 @@ constexpr uint8_t kAuthenticatedFlag = 1;
 Status check_version(const char* message, uint16_t version) {
   if (version >= kOldestWireVersion && version <= kWireVersion) return {};
   return lane_error(TCPX_VERSION_MISMATCH,
-                    fmt::format("{}: the peer speaks wire version {}, this engine {} to {}; update "
+                    strf("{}: the peer speaks wire version {}, this engine {} to {}; update "
                                 "the older of the two",
                                 message, version, kOldestWireVersion, kWireVersion));
 }

@@ -1,6 +1,5 @@
 #include "path/tcp/tcp_lane.h"
 
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -9,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+
+#include "base/text.h"
 
 namespace tcpx {
 
@@ -123,7 +124,7 @@ bool TcpLane::receive(uint64_t budget) {
     }
     if (got == 0) {
       fail(lane_error(TCPX_PEER_DISCONNECTED,
-                      fmt::format("{} closed the connection", remote_)));
+                      strf("{} closed the connection", remote_)));
       break;
     }
     total += static_cast<uint64_t>(got);
@@ -227,7 +228,7 @@ Status TcpLane::head_arrived() {
     return status;
   if (header_.sequence != expected_sequence_)
     return peer_error(TCPX_PROTOCOL_ERROR,
-                      fmt::format("frame {} arrived where {} was due", header_.sequence,
+                      strf("frame {} arrived where {} was due", header_.sequence,
                                   expected_sequence_));
   ++expected_sequence_;
   counters_.frames_in.fetch_add(1, std::memory_order_relaxed);
@@ -276,7 +277,7 @@ Status TcpLane::trailer_arrived() {
   if (Status status = wire::decode_trailer(bytes, &trailer); !status) return status;
   if (trailer.sequence != header_.sequence)
     return peer_error(TCPX_PROTOCOL_ERROR,
-                      fmt::format("trailer of frame {} ends frame {}", trailer.sequence,
+                      strf("trailer of frame {} ends frame {}", trailer.sequence,
                                   header_.sequence));
   RxChunk* chunk = std::exchange(chunk_, nullptr);
   return sink_.on_payload(chunk, trailer);
@@ -466,8 +467,8 @@ void TcpLane::close(const Status& status) {
 
 Status TcpLane::io_error(const char* what, int err) const {
   if (err == ECONNRESET || err == EPIPE)
-    return lane_error(TCPX_PEER_DISCONNECTED, fmt::format("{} broke the connection", remote_));
-  Status status = Status::system(err, TCPX_BLAST_LANE, fmt::format("{} {}", what, remote_));
+    return lane_error(TCPX_PEER_DISCONNECTED, strf("{} broke the connection", remote_));
+  Status status = Status::system(err, TCPX_BLAST_LANE, strf("{} {}", what, remote_));
   return lane_error(TCPX_PEER_DISCONNECTED, status.text());
 }
 

@@ -1,0 +1,244 @@
+// Bad input gets a clear error and nothing is lost; every state of a transfer is told as it is.
+#include "fixture.h"
+
+namespace tcpx::test {
+namespace {
+
+class Misuse : public Conformance {
+ protected:
+  static constexpr uint64_t kLarge = smaller_if_sanitized<uint64_t>(32 << 20, 8 << 20);
+};
+
+TEST_P(Misuse, PrepareWithBadArgumentsNamesTheMistakeAndHarmsNothing) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(4096, 1);
+  PeerRegion& remote = peer.memory(4096, 2);
+  tcpx_local_piece mine{local.id, 0, 10};
+  tcpx_remote_piece theirs{&remote.remote, 0, 10};
+  tcpx_transfer* out = nullptr;
+  auto* raw = engine.raw();
+  auto expect = [&](tcpx_code code, tcpx_code wanted, const char* what) {
+    EXPECT_EQ(code, wanted) << what;
+    EXPECT_STRNE(tcpx_last_error(), "") << what;
+    EXPECT_EQ(tcpx_last_blast(), TCPX_BLAST_NOTHING) << what;
+    EXPECT_EQ(out, nullptr) << what;
+  };
+  expect(tcpx_prepare(raw, peer.id, TCPX_WRITE, nullptr, &theirs, 1, &out), TCPX_INVALID_ARGUMENT,
+         "no local list");
+  expect(tcpx_prepare(raw, peer.id, TCPX_WRITE, &mine, nullptr, 1, &out), TCPX_INVALID_ARGUMENT,
+         "no remote list");
+  expect(tcpx_prepare(raw, peer.id, TCPX_WRITE, &mine, &theirs, 1, nullptr), TCPX_INVALID_ARGUMENT,
+         "nowhere to put it");
+  expect(tcpx_prepare(raw, peer.id, static_cast<tcpx_op>(7), &mine, &theirs, 1, &out),
+         TCPX_INVALID_ARGUMENT, "unknown operation");
+  expect(tcpx_prepare(raw, 0, TCPX_WRITE, &mine, &theirs, 1, &out), TCPX_NOT_FOUND, "no peer");
+  expect(tcpx_prepare(raw, peer.id + 12345, TCPX_WRITE, &mine, &theirs, 1, &out), TCPX_NOT_FOUND,
+         "unknown peer");
+  tcpx_local_piece unknown{local.id ^ 0x1234500000000, 0, 10};
+  expect(tcpx_prepare(raw, peer.id, TCPX_WRITE, &unknown, &theirs, 1, &out), TCPX_NOT_FOUND,
+         "unknown local region");
+  tcpx_local_piece other_length{local.id, 0, 11};
+  expect(tcpx_prepare(raw, peer.id, TCPX_WRITE, &other_length, &theirs, 1, &out),
+         TCPX_INVALID_ARGUMENT, "lengths differ");
+  tcpx_remote_piece no_region{nullptr, 0, 10};
+  expect(tcpx_prepare(raw, peer.id, TCPX_WRITE, &mine, &no_region, 1, &out), TCPX_INVALID_ARGUMENT,
+         "no remote region");
+  Transfer transfer;
+  EXPECT_EQ(engine.prepare(peer.id, TCPX_WRITE, {mine}, {}, &transfer).code(),
+            TCPX_INVALID_ARGUMENT)
+      << "lists of different length";
+  move(peer, TCPX_WRITE, local, remote, {{0, 0, 4096}});
+  peer.expect_intact(remote);
+}
+
+TEST_P(Misuse, PollAndWaitBeforePostSaySo) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(4096, 3);
+  PeerRegion& remote = peer.memory(4096, 4);
+  Transfer transfer = prepare(peer, TCPX_WRITE, local, remote, {{0, 0, 4096}});
+  EXPECT_EQ(transfer.poll().code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(transfer.wait(Ms{10}).code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_TRUE(succeeded(transfer.cancel(Ms{1000}))) << "nothing of it can move: fenced";
+  ASSERT_TRUE(succeeded(transfer.post()));
+  EXPECT_TRUE(succeeded(transfer.wait(kLong)));
+}
+
+TEST_P(Misuse, PostInProgressIsBusyAndAWaitThatRunsOutIsInProgress) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(kLarge, 5);
+  PeerRegion& remote = peer.memory(kLarge, 6);
+  for (tcpx_op op : kBothOps) {
+    SCOPED_TRACE(op_name(op));
+    Transfer transfer = prepare(peer, op, local, remote, {{0, 0, kLarge}});
+    ASSERT_TRUE(succeeded(transfer.post()));
+    EXPECT_EQ(transfer.post().code(), TCPX_BUSY);
+    EXPECT_TRUE(transfer.wait(Ms{0}).in_progress());
+    EXPECT_EQ(transfer.post_notify("no").code(), TCPX_BUSY);
+    ASSERT_TRUE(succeeded(transfer.wait(kLong)));
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(succeeded(transfer.poll())) << "idempotent";
+    EXPECT_TRUE(succeeded(transfer.wait(Ms{0})));
+    EXPECT_TRUE(succeeded(transfer.cancel(Ms{0}))) << "of a transfer that has ended";
+    EXPECT_TRUE(succeeded(transfer.poll())) << "done stays done";
+    apply(op, local, remote, {{0, 0, kLarge}});
+    EXPECT_EQ(transfer.error(), "");
+  }
+  EXPECT_EQ(peer.program.call("next 20").code, TCPX_IN_PROGRESS) << "the refused post sent nothing";
+  expect_intact(local);
+  peer.expect_intact(remote);
+}
+
+TEST_P(Misuse, CancelEndsTheTransferOnceAndItMayBePostedAgain) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(kLarge, 7);
+  PeerRegion& remote = peer.memory(kLarge, 8);
+  for (tcpx_op op : kBothOps) {
+    SCOPED_TRACE(op_name(op));
+    Transfer transfer = prepare(peer, op, local, remote, {{0, 0, kLarge}});
+    ASSERT_TRUE(succeeded(transfer.post_notify("cancelled")));
+    ASSERT_TRUE(succeeded(transfer.cancel(kLong)));
+    EXPECT_EQ(transfer.poll().code(), TCPX_CANCELLED);
+    EXPECT_EQ(transfer.wait(Ms{0}).code(), TCPX_CANCELLED);
+    EXPECT_EQ(transfer.receipt().result, TCPX_CANCELLED);
+    EXPECT_EQ(peer.program.call("next 20").code, TCPX_IN_PROGRESS) << "and never notifies";
+    ASSERT_TRUE(succeeded(transfer.post()));
+    ASSERT_TRUE(succeeded(transfer.wait(kLong)));
+    apply(op, local, remote, {{0, 0, kLarge}});
+  }
+  expect_intact(local);
+  peer.expect_intact(remote);
+}
+
+TEST_P(Misuse, AMovedHandleMayBeReleasedAgain) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(4096, 9);
+  PeerRegion& remote = peer.memory(4096, 10);
+  Transfer first = prepare(peer, TCPX_WRITE, local, remote, {{0, 0, 4096}});
+  Transfer second = std::move(first);
+  EXPECT_FALSE(first);
+  first.release();
+  first.release();
+  EXPECT_EQ(first.post().code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(first.poll().code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(first.wait(Ms{0}).code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(first.cancel(Ms{0}).code(), TCPX_INVALID_ARGUMENT);
+  ASSERT_TRUE(succeeded(second.post()));
+  EXPECT_TRUE(succeeded(second.wait(kLong)));
+  second.release();
+  second.release();
+}
+
+TEST_P(Misuse, ReleaseInProgressLeavesTheConnectionWorking) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(kLarge, 11);
+  PeerRegion& remote = peer.memory(kLarge, 12);
+  for (tcpx_op op : kBothOps)
+    for (int i = 0; i < 3; ++i) {
+      Transfer transfer = prepare(peer, op, local, remote, {{0, 0, kLarge}});
+      ASSERT_TRUE(succeeded(transfer.post()));
+    }
+  LocalRegion& fresh = local_memory(1 << 20, 13);
+  PeerRegion& place = peer.memory(1 << 20, 14);
+  EXPECT_EQ(move(peer, TCPX_WRITE, fresh, place, {{0, 0, 1 << 19}}).lanes_lost, 0u);
+  move(peer, TCPX_READ, fresh, place, {{1 << 19, 1 << 19, 1 << 19}});
+  expect_intact(fresh);
+  peer.expect_intact(place);
+  EXPECT_EQ(local.memory->damage(), "");
+}
+
+TEST_P(Misuse, DisconnectEndsTransfersAndForgetsThePeer) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(kLarge, 13);
+  PeerRegion& remote = peer.memory(kLarge, 14);
+  tcpx_peer_info first{}, second{};
+  ASSERT_TRUE(succeeded(engine.peer_info(peer.id, &first)));
+  std::string at_peer = peer.program("accept 5000");
+  Transfer transfer = prepare(peer, TCPX_WRITE, local, remote, {{0, 0, kLarge}});
+  ASSERT_TRUE(succeeded(transfer.post()));
+  ASSERT_TRUE(succeeded(engine.disconnect(peer.id)));
+  EXPECT_EQ(transfer.poll().code(), TCPX_CANCELLED);
+  EXPECT_FALSE(transfer.post().ok()) << "its peer is gone";
+  EXPECT_EQ(engine.disconnect(peer.id).code(), TCPX_NOT_FOUND);
+  EXPECT_EQ(engine.peer_wait(peer.id, Ms{0}).code(), TCPX_NOT_FOUND);
+  EXPECT_EQ(engine.notify(peer.id, "x", Ms{100}).code(), TCPX_NOT_FOUND);
+  EXPECT_TRUE(eventually([&] {
+    Reply reply = peer.program.call("peer_info {}", at_peer);
+    return !reply.ok() || std::stoi(reply.text) == TCPX_PEER_CLOSED;
+  })) << "the other side is told that we left: " << peer.program.call("peer_info {}", at_peer).text;
+
+  ASSERT_TRUE(succeeded(engine.connect(peer.program.info(), &peer.id)));
+  ASSERT_TRUE(succeeded(engine.peer_wait(peer.id, kLong)));
+  ASSERT_TRUE(succeeded(engine.peer_info(peer.id, &second)));
+  EXPECT_NE(first.generation, second.generation) << "a new session is a new generation";
+  EXPECT_STREQ(first.engine_id, second.engine_id);
+  peer.program("fill {} 0 {} 14 0 0", remote.name, kLarge);
+  move(peer, TCPX_WRITE, local, remote, {{0, 0, 10'000}});
+  peer.expect_intact(remote);
+}
+
+TCPX_INSTANTIATE_CONFORMANCE(Misuse);
+
+TEST(CApi, NullArgumentsAreErrorsNeverCrashes) {
+  size_t length = 0;
+  uint64_t id = 0;
+  tcpx_remote_region region{};
+  tcpx_peer_info info{};
+  tcpx_receipt receipt{};
+  EXPECT_EQ(tcpx_engine_create(nullptr, 0, nullptr, nullptr, nullptr), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_connection_info(nullptr, nullptr, &length), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_config_text(nullptr, nullptr, &length), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_counters_json(nullptr, nullptr, &length), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_connect(nullptr, "x", 1, &id), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_connect_address(nullptr, "x", &id), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_peer_wait(nullptr, 1, 0), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_accept(nullptr, 0, &id), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_disconnect(nullptr, 1), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_peer_get(nullptr, 1, &info), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_register(nullptr, &length, 8, 0, &id), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_deregister(nullptr, 1), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_region_export(nullptr, 1, nullptr, &length), TCPX_INVALID_ARGUMENT);
+  EXPECT_NE(tcpx_region_import(nullptr, 80, &region), TCPX_OK);
+  EXPECT_EQ(tcpx_region_import("x", 1, nullptr), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_prepare(nullptr, 1, TCPX_READ, nullptr, nullptr, 0, nullptr),
+            TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_post(nullptr, nullptr), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_poll(nullptr), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_wait(nullptr, 0), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_cancel(nullptr, 0), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_receipt_get(nullptr, &receipt), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_receipt_json(nullptr, nullptr, &length), TCPX_INVALID_ARGUMENT);
+  EXPECT_NE(tcpx_transfer_error(nullptr), nullptr);
+  EXPECT_EQ(tcpx_notify(nullptr, 1, "x", 1, 0), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(tcpx_next_notification(nullptr, 0, nullptr, nullptr, &length), TCPX_INVALID_ARGUMENT);
+  tcpx_release(nullptr);
+  tcpx_engine_destroy(nullptr);
+}
+
+TEST(CApi, SizesAreAskedForWithATooSmallBuffer) {
+  Engine engine = make_engine(loopback_options());
+  auto check = [&](auto call, const char* what) {
+    size_t needed = 0;
+    EXPECT_EQ(call(nullptr, &needed), TCPX_BUFFER_TOO_SMALL) << what;
+    ASSERT_GT(needed, 0u) << what;
+    std::vector<char> small(needed, 'q');
+    size_t length = needed - 1;
+    EXPECT_EQ(call(small.data(), &length), TCPX_BUFFER_TOO_SMALL) << what;
+    EXPECT_EQ(small.back(), 'q') << what << ": wrote behind the buffer";
+  };
+  check([&](char* p, size_t* n) { return tcpx_connection_info(engine.raw(), p, n); }, "info");
+  check([&](char* p, size_t* n) { return tcpx_config_text(engine.raw(), p, n); }, "config");
+  check([&](char* p, size_t* n) { return tcpx_counters_json(engine.raw(), p, n); }, "counters");
+}
+
+TEST(CApi, CodesHaveNamesAndErrorsBelongToTheThread) {
+  for (int code = TCPX_OK; code <= TCPX_TAMPERED; ++code)
+    EXPECT_STRNE(tcpx_code_name(static_cast<tcpx_code>(code)), "unknown code") << code;
+  EXPECT_NE(tcpx_code_name(static_cast<tcpx_code>(9999)), nullptr);
+  ASSERT_NE(tcpx_poll(nullptr), TCPX_OK);
+  std::string mine = tcpx_last_error();
+  EXPECT_NE(mine, "");
+  std::thread([] { EXPECT_STREQ(tcpx_last_error(), ""); }).join();
+  EXPECT_EQ(mine, tcpx_last_error());
+}
+
+}  // namespace
+}  // namespace tcpx::test

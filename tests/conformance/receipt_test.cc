@@ -1,0 +1,143 @@
+// The path is visible: receipts add up, counters tell, a silent fallback is an error.
+#include "fixture.h"
+
+namespace tcpx::test {
+namespace {
+
+class Receipts : public Conformance {
+ protected:
+  // Bytes and chunks by lane, from the receipt's JSON.
+  static std::vector<std::pair<uint64_t, uint64_t>> lanes_of(const nlohmann::json& json) {
+    std::vector<std::pair<uint64_t, uint64_t>> out;
+    for (auto& lane : json.at("lanes"))
+      out.emplace_back(lane.at("bytes").get<uint64_t>(), lane.at("chunks").get<uint64_t>());
+    return out;
+  }
+};
+
+TEST_P(Receipts, FieldsAddUp) {
+  Remote& peer = connected_peer();
+  const uint64_t length = 10 * row().chunk + 17;
+  LocalRegion& local = local_memory(length, 1);
+  PeerRegion& remote = peer.memory(length, 2);
+  tcpx_peer_info info{};
+  ASSERT_TRUE(succeeded(engine.peer_info(peer.id, &info)));
+  EXPECT_EQ(info.path, row().path);
+  EXPECT_EQ(info.lanes, row().lanes);
+  for (tcpx_op op : kBothOps) {
+    SCOPED_TRACE(op_name(op));
+    Transfer transfer = prepare(peer, op, local, remote, {{0, 0, length}});
+    ASSERT_TRUE(succeeded(transfer.post_notify("n")));
+    ASSERT_TRUE(succeeded(transfer.wait(kLong)));
+    tcpx_receipt receipt = transfer.receipt();
+    EXPECT_EQ(receipt.result, TCPX_OK);
+    EXPECT_EQ(receipt.op, op);
+    EXPECT_EQ(receipt.path, row().path);
+    EXPECT_STRNE(receipt.interfaces, "");
+    EXPECT_EQ(receipt.bytes, length);
+    EXPECT_EQ(receipt.pieces, 1u);
+    EXPECT_EQ(receipt.runs, 1u);
+    EXPECT_EQ(receipt.chunks, 11u) << "ten whole ones and the rest";
+    EXPECT_EQ(receipt.retries, 0u);
+    EXPECT_EQ(receipt.lanes_lost, 0u);
+    EXPECT_GE(receipt.lanes_used, 1u);
+    EXPECT_LE(receipt.lanes_used, row().lanes);
+    EXPECT_EQ(receipt.peer_generation, info.generation);
+    EXPECT_EQ(receipt.staging_copies, 0u) << "no copy of payload on this path";
+    EXPECT_GE(receipt.queued_us, 0);
+    EXPECT_GT(receipt.moving_us, 0);
+    EXPECT_GT(receipt.notify_us, 0);
+    EXPECT_LE(receipt.queued_us + receipt.moving_us + receipt.notify_us, receipt.total_us + 1);
+
+    auto json = nlohmann::json::parse(transfer.receipt_json());
+    uint64_t bytes = 0, chunks = 0, used = 0;
+    for (auto [lane_bytes, lane_chunks] : lanes_of(json)) {
+      bytes += lane_bytes;
+      chunks += lane_chunks;
+      used += lane_chunks > 0;
+    }
+    EXPECT_EQ(bytes, length);
+    EXPECT_EQ(chunks, receipt.chunks);
+    EXPECT_EQ(used, receipt.lanes_used);
+  }
+}
+
+class RoundRobin : public Receipts {};
+
+TEST_P(RoundRobin, GivesEveryLaneTheSameWithinOneChunk) {
+  Remote& peer = connected_peer();
+  const uint64_t length = 22 * row().chunk + 5;
+  LocalRegion& local = local_memory(length, 3);
+  PeerRegion& remote = peer.memory(length, 4);
+  for (tcpx_op op : kBothOps) {
+    Transfer transfer = prepare(peer, op, local, remote, {{0, 0, length}});
+    ASSERT_TRUE(succeeded(transfer.post()));
+    ASSERT_TRUE(succeeded(transfer.wait(kLong)));
+    uint64_t least = UINT64_MAX, most = 0;
+    for (auto [bytes, chunks] : lanes_of(nlohmann::json::parse(transfer.receipt_json()))) {
+      least = std::min(least, bytes);
+      most = std::max(most, bytes);
+    }
+    EXPECT_LE(most - least, row().chunk) << op_name(op);
+  }
+}
+
+TEST_P(Receipts, CountersShowWhatHappened) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(1 << 20, 5);
+  PeerRegion& remote = peer.memory(1 << 20, 6);
+  auto before = counters(engine).at("engine");
+  move(peer, TCPX_WRITE, local, remote, {{0, 0, 1 << 20}});
+  move(peer, TCPX_READ, local, remote, {{0, 0, 1 << 20}});
+  ASSERT_TRUE(succeeded(engine.notify(peer.id, "x", kLong)));
+  auto all = counters(engine);
+  auto after = all.at("engine");
+  auto grown = [&](const char* name) {
+    return after.at(name).get<uint64_t>() - before.at(name).get<uint64_t>();
+  };
+  EXPECT_EQ(grown("transfers_posted"), 2u);
+  EXPECT_EQ(grown("transfers_done"), 2u);
+  EXPECT_EQ(grown("transfers_failed"), 0u);
+  EXPECT_EQ(grown("notifications_out"), 1u);
+  EXPECT_GT(grown("chunks_sent"), 0u) << "sent and received are counted apart";
+  EXPECT_GT(grown("chunks_received"), 0u);
+  EXPECT_EQ(after.at("chunks_live").get<uint64_t>(), 0u) << "nothing is left in flight";
+  EXPECT_EQ(after.at("stale_frames").get<uint64_t>(), 0u);
+  ASSERT_TRUE(all.contains("peers"));
+  EXPECT_EQ(all.at("peers").size(), 1u);
+}
+
+TCPX_INSTANTIATE_CONFORMANCE(Receipts);
+TCPX_INSTANTIATE_CONFORMANCE_ROW(RoundRobin, "tcp_host_round_robin");
+
+TEST(PathPolicy, ARequiredPathThatCannotBeHadIsAnErrorNotAFallback) {
+  Engine server = make_engine(loopback_options());
+  Engine engine;
+  Options wanted = loopback_options({{"require_path", "net"}, {"allow_path", "net,tcp"}});
+  Result result = Engine::create(wanted, &engine);
+  tcpx_peer peer = 0;
+  if (result) result = engine.connect(server.connection_info(), &peer);
+  if (result) result = engine.peer_wait(peer, kLong);
+  EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE) << result.text();
+  EXPECT_NE(result.text().find("net"), std::string::npos) << result.text();
+}
+
+TEST(PathPolicy, OneLogLineSaysWhichPathEachPeerGot) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  Engine a = make_engine(loopback_options(), [&](tcpx_log_level, const char* line) {
+    std::lock_guard lock(mutex);
+    lines.emplace_back(line);
+  });
+  Engine b = make_engine(loopback_options());
+  tcpx_peer peer = 0;
+  ASSERT_TRUE(succeeded(a.connect(b.connection_info(), &peer)));
+  ASSERT_TRUE(succeeded(a.peer_wait(peer, kLong)));
+  a.destroy();
+  int told = 0;
+  for (auto& line : lines) told += line.find("tcp") != std::string::npos;
+  EXPECT_GE(told, 1);
+}
+
+}  // namespace
+}  // namespace tcpx::test

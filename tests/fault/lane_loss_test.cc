@@ -1,0 +1,114 @@
+// A lane that breaks mid-transfer costs a lane, not the transfer; the receipt says so.
+#include <sys/socket.h>
+
+#include "fault_fixture.h"
+
+namespace tcpx::test {
+namespace {
+
+constexpr uint64_t kBytes = smaller_if_sanitized<uint64_t>(128 << 20, 64 << 20);
+
+class LaneLoss : public Fault, public ::testing::WithParamInterface<tcpx_op> {
+ protected:
+  void SetUp() override {
+    engine = make_engine(fault_options({{"lanes", "4"}, {"chunk_bytes", "256K"}}));
+    victim.create(fault_options({{"lanes", "4"}}));
+    remote = victim.memory("m", kBytes, kReadWrite, 2);
+    peer = connect(victim.info());
+    local = make_local(engine, kBytes, 0, 1);
+    ASSERT_TRUE(succeeded(engine.prepare(peer, GetParam(), {{local.region, 0, kBytes}},
+                                         {{&remote, 0, kBytes}}, &transfer)));
+  }
+  void TearDown() override {
+    transfer.release();
+    engine.destroy();
+  }
+  // Breaks `count` of the engine's connections, as a firewall or a reset would.
+  static void cut(size_t count) {
+    auto sockets = connected_sockets();
+    ASSERT_GE(sockets.size(), count);
+    for (size_t i = 0; i < count; ++i) ::shutdown(sockets[i], SHUT_RDWR);
+  }
+  void expect_right_content() {
+    if (GetParam() == TCPX_WRITE) {
+      EXPECT_EQ(victim.check("m", 0, kBytes, 1, 0, 0), "");
+    } else {
+      EXPECT_EQ(mismatch(*local.memory, 0, kBytes, Pattern(2), 0), -1);
+    }
+  }
+  Peer victim;
+  Local local;
+  tcpx_remote_region remote{};
+  tcpx_peer peer = 0;
+  Transfer transfer;
+};
+
+TEST_P(LaneLoss, OneOfFourMidTransferIsSurvivedAndInTheReceipt) {
+  ASSERT_TRUE(succeeded(transfer.post_notify("whole")));
+  std::this_thread::sleep_for(Ms{10});
+  ASSERT_TRUE(transfer.poll().in_progress()) << "the test needs a longer transfer";
+  cut(1);
+  ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
+  expect_right_content();
+  tcpx_receipt receipt = transfer.receipt();
+  EXPECT_EQ(receipt.lanes_lost, 1u);
+  EXPECT_GT(receipt.retries, 0u);
+  EXPECT_EQ(receipt.bytes, kBytes);
+  tcpx_peer_info info{};
+  ASSERT_TRUE(succeeded(engine.peer_info(peer, &info)));
+  EXPECT_EQ(info.state, TCPX_OK);
+  EXPECT_EQ(victim("next 2000").find(to_hex(std::string_view("whole"))) != std::string::npos, true);
+  EXPECT_EQ(victim.call("next 50").code, TCPX_IN_PROGRESS) << "exactly once, also with a lost lane";
+  // What was sent again must not land after the transfer was done.
+  if (GetParam() == TCPX_WRITE) {
+    Reply reply = victim.call("sentinel m 9 300");
+    EXPECT_TRUE(reply.ok()) << reply.text;
+  }
+  ASSERT_TRUE(succeeded(transfer.post()));  // and the rest keeps working
+  ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
+  EXPECT_EQ(transfer.receipt().retries, 0u);
+}
+
+TEST_P(LaneLoss, ThreeOfFourAreSurvivedToo) {
+  ASSERT_TRUE(succeeded(transfer.post()));
+  std::this_thread::sleep_for(Ms{10});
+  cut(3);
+  ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
+  expect_right_content();
+  EXPECT_EQ(transfer.receipt().lanes_lost, 3u);
+}
+
+TEST_P(LaneLoss, AllFourEndThePeer) {
+  ASSERT_TRUE(succeeded(transfer.post()));
+  std::this_thread::sleep_for(Ms{10});
+  Stopwatch watch;
+  cut(4);
+  EXPECT_EQ(transfer.wait(kLong).code(), TCPX_PEER_DISCONNECTED);
+  EXPECT_LT(watch.elapsed(), kNoticed);
+  EXPECT_EQ(state_of(peer), TCPX_PEER_DISCONNECTED);
+}
+
+TEST_P(LaneLoss, ACancelWhileALaneBreaksIsStillAFence) {
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(succeeded(transfer.post()));
+    std::this_thread::sleep_for(Ms{5 + round});
+    cut(1);
+    tcpx_code code = transfer.cancel(kLong).code();
+    ASSERT_EQ(code, TCPX_OK) << tcpx_code_name(code);
+    if (GetParam() == TCPX_WRITE) {
+      Reply reply = victim.call("sentinel m {} 100", round);
+      ASSERT_TRUE(reply.ok()) << reply.text;
+    } else {
+      Pattern sentinel(50, static_cast<uint64_t>(round));
+      fill(*local.memory, 0, kBytes, sentinel, 0);
+      std::this_thread::sleep_for(Ms{100});
+      ASSERT_EQ(mismatch(*local.memory, 0, kBytes, sentinel, 0), -1);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, LaneLoss, ::testing::Values(TCPX_WRITE, TCPX_READ),
+                         [](const auto& each) { return each.param == TCPX_READ ? "READ" : "WRITE"; });
+
+}  // namespace
+}  // namespace tcpx::test

@@ -1,0 +1,403 @@
+// Authenticated by default: what a stranger can do to the port, through the real socket.
+#include "fault_fixture.h"
+#include "raw_client.h"
+
+namespace tcpx::test {
+namespace {
+
+class Security : public Fault {
+ protected:
+  static constexpr Ms kHandshakeTimeout = patience(600);
+  void SetUp() override {
+    start(fault_options({{"max_half_open", "8"}}));
+    target = Target::from_info(engine.connection_info());
+  }
+  // Whatever was tried: the engine listens and a proper client gets in.
+  void TearDown() override {
+    RawClient proper(target);
+    EXPECT_TRUE(proper.handshake());
+    EXPECT_TRUE(proper.ping());
+    Fault::TearDown();
+  }
+  uint32_t good_lanes() {
+    tcpx_peer_info info{};
+    EXPECT_TRUE(succeeded(engine.peer_info(good_id, &info)));
+    return info.lanes;
+  }
+  Target target;
+};
+
+TEST_F(Security, AStrangerWithRandomBytesIsRefusedAndCounted) {
+  uint64_t before = count("handshakes_refused");
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    RawSocket stranger(target.port);
+    std::vector<uint8_t> noise(4096);
+    Pattern(seed).fill(noise.data(), noise.size(), 0);
+    stranger.send(noise);
+    EXPECT_TRUE(stranger.closes(kNoticed));
+  }
+  EXPECT_TRUE(reaches("handshakes_refused", before + 5)) << counters(engine).dump();
+}
+
+TEST_F(Security, AnHttpClientIsRefusedAndCounted) {
+  uint64_t before = count("handshakes_refused");
+  RawSocket stranger(target.port);
+  std::string request = "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: " + std::string(300, 'a') + "\r\n\r\n";
+  stranger.send(request);
+  EXPECT_TRUE(stranger.closes(kNoticed));
+  EXPECT_TRUE(reaches("handshakes_refused", before + 1)) << counters(engine).dump();
+}
+
+TEST_F(Security, AWrongKeyIsRefusedAndCounted) {
+  uint64_t before = count("auth_failures");
+  KeyBytes wrong = target.engine_key;
+  wrong[31] ^= 1;
+  RawClient client(target);
+  EXPECT_FALSE(client.handshake(wrong));
+  EXPECT_TRUE(client.closes());
+  RawClient zero(target);
+  ASSERT_TRUE(zero.send_hello() && zero.receive_challenge());
+  EXPECT_TRUE(zero.server_proof_holds(target.engine_key)) << "the server proves itself first";
+  zero.send_proof_bytes({});
+  EXPECT_FALSE(zero.receive_welcome());
+  EXPECT_TRUE(zero.closes());
+  EXPECT_TRUE(reaches("auth_failures", before + 2)) << counters(engine).dump();
+}
+
+TEST_F(Security, TheServersOwnProofIsNoAnswerToIt) {
+  uint64_t before = count("auth_failures");
+  RawClient mirror(target);
+  ASSERT_TRUE(mirror.send_hello() && mirror.receive_challenge());
+  mirror.send_proof_bytes(mirror.challenge.proof);
+  EXPECT_FALSE(mirror.receive_welcome());
+  EXPECT_TRUE(reaches("auth_failures", before + 1));
+}
+
+TEST_F(Security, AnEngineWithAnotherKeyIsToldAuthFailed) {
+  Options keyed = fault_options({{"auth_key", "the right key, long enough: 0123456789"}});
+  Engine server = make_engine(keyed);
+  Engine wrong = make_engine(fault_options({{"auth_key", "a wrong key, long enough: 01234567890"}}));
+  Engine right = make_engine(keyed);
+  wire::ConnectionInfo info;
+  auto bytes = server.connection_info();
+  std::string_view key = "the right key, long enough: 0123456789";
+  ASSERT_TRUE(wire::decode_connection_info(
+                  bytes, {reinterpret_cast<const uint8_t*>(key.data()), key.size()}, &info)
+                  .ok());
+  EXPECT_EQ(info.secret, decltype(info.secret){}) << "a configured key is not in the info";
+  std::string address = "127.0.0.1:" + std::to_string(info.addresses.at(0).port);
+  tcpx_peer peer = 0;
+  ASSERT_TRUE(succeeded(wrong.connect_address(address, &peer)));
+  EXPECT_EQ(wrong.peer_wait(peer, kLong).code(), TCPX_AUTH_FAILED);
+  ASSERT_TRUE(succeeded(right.connect_address(address, &peer)));
+  EXPECT_TRUE(succeeded(right.peer_wait(peer, kLong)));
+}
+
+// Between a real client and the engine; keeps what the client said.
+class Recorder {
+ public:
+  explicit Recorder(uint16_t port) : relay_([this, port] { run(port); }) {}
+  ~Recorder() {
+    stop_ = true;
+    relay_.join();
+  }
+  std::string address() const { return listener_.address(); }
+  std::vector<uint8_t> said() {
+    std::lock_guard lock(mutex_);
+    return said_;
+  }
+
+ private:
+  void run(uint16_t port) {
+    while (!stop_ && !listener_.waiting(Ms{20})) {
+    }
+    if (stop_) return;
+    RawSocket client = listener_.accept();
+    RawSocket server(port);
+    uint8_t buffer[4096];
+    while (!stop_) {
+      pollfd ends[2] = {{client.fd(), POLLIN, 0}, {server.fd(), POLLIN, 0}};
+      ::poll(ends, 2, 20);
+      for (int i : {0, 1}) {
+        if (!(ends[i].revents & (POLLIN | POLLHUP))) continue;
+        ssize_t n = ::recv(ends[i].fd, buffer, sizeof buffer, 0);
+        if (n <= 0) return;
+        std::span<const uint8_t> bytes(buffer, static_cast<size_t>(n));
+        if (i == 0) {
+          std::lock_guard lock(mutex_);
+          said_.insert(said_.end(), bytes.begin(), bytes.end());
+        }
+        (i == 0 ? server : client).send(bytes);
+      }
+    }
+  }
+  RawListener listener_;
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::vector<uint8_t> said_;
+  std::thread relay_;
+};
+
+TEST_F(Security, AReplayedHandshakeIsRefusedAndCounted) {
+  Options keyed = fault_options({{"auth_key", "a key both sides have: 0123456789"}, {"lanes", "1"}});
+  Engine server = make_engine(merged({{"port_range", "22100-22199"}}, keyed));
+  Engine client = make_engine(keyed);
+  std::string_view key = "a key both sides have: 0123456789";
+  wire::ConnectionInfo info;
+  auto bytes = server.connection_info();
+  ASSERT_TRUE(wire::decode_connection_info(
+                  bytes, {reinterpret_cast<const uint8_t*>(key.data()), key.size()}, &info)
+                  .ok());
+  uint16_t port = info.addresses.at(0).port;
+
+  std::vector<uint8_t> said;
+  {
+    Recorder recorder(port);
+    tcpx_peer peer = 0;
+    ASSERT_TRUE(succeeded(client.connect_address(recorder.address(), &peer)));
+    ASSERT_TRUE(succeeded(client.peer_wait(peer, kLong))) << "a relay is just a longer wire";
+    said = recorder.said();
+    ASSERT_TRUE(succeeded(client.disconnect(peer)));
+  }
+  ASSERT_GE(said.size(), wire::kHelloBytes + wire::kProofMessageBytes);
+  said.resize(wire::kHelloBytes + wire::kProofMessageBytes);
+  uint64_t before = counter(server, "auth_failures");
+  tcpx_peer inbound = 0;
+  ASSERT_TRUE(succeeded(server.accept(&inbound, Ms{1000})));
+  for (int i = 0; i < 3; ++i) {
+    RawSocket replay(port);
+    ASSERT_TRUE(replay.send(said));
+    EXPECT_TRUE(replay.closes(kNoticed));
+  }
+  EXPECT_TRUE(eventually([&] { return counter(server, "auth_failures") >= before + 3; }))
+      << counters(server).dump();
+  EXPECT_TRUE(server.accept(&inbound, Ms{50}).in_progress()) << "nobody got in";
+}
+
+TEST_F(Security, ALaneIsNotJoinedToAForeignSession) {
+  RawClient first(target), second(target);
+  first.hello.lanes = second.hello.lanes = 2;
+  second.hello.uid[0] = 0x78;
+  ASSERT_TRUE(first.handshake());
+  ASSERT_TRUE(second.handshake());
+  ASSERT_NE(first.welcome.session, second.welcome.session);
+  uint64_t before = count("auth_failures") + count("handshakes_refused");
+  auto try_to_join = [&](uint64_t session, const wire::Uid& uid, const KeyBytes& key) {
+    RawClient lane(target);
+    lane.hello.kind = wire::HelloKind::kJoinLane;
+    lane.hello.session = session;
+    lane.hello.lane = 1;
+    lane.hello.lanes = 2;
+    lane.hello.uid = uid;
+    bool joined = lane.handshake(key);
+    EXPECT_TRUE(joined || lane.closes());
+    return joined;
+  };
+  // The attacker is a peer itself: it holds the engine's secret and its own session's key.
+  EXPECT_FALSE(try_to_join(first.welcome.session, second.hello.uid, second.session_key()));
+  EXPECT_FALSE(try_to_join(first.welcome.session, first.hello.uid, second.session_key()));
+  EXPECT_FALSE(try_to_join(first.welcome.session, first.hello.uid, target.engine_key));
+  EXPECT_FALSE(try_to_join(first.welcome.session, first.hello.uid, KeyBytes(32, 0)));
+  EXPECT_FALSE(try_to_join(first.welcome.session ^ 0x123456, first.hello.uid, second.session_key()));
+  EXPECT_TRUE(eventually([&] {
+    return count("auth_failures") + count("handshakes_refused") >= before + 5;
+  })) << counters(engine).dump();
+  EXPECT_TRUE(first.ping() && second.ping()) << "the sessions did not notice";
+  EXPECT_TRUE(try_to_join(first.welcome.session, first.hello.uid, first.session_key()))
+      << "its own lane gets in";
+}
+
+TEST_F(Security, ALaneIsJoinedOnceAndOnlyInsideTheAgreedNumber) {
+  RawClient first(target);
+  first.hello.lanes = 2;
+  ASSERT_TRUE(first.handshake());
+  ASSERT_EQ(first.welcome.lanes, 2u);
+  for (uint32_t index : {0u, 2u, 63u}) {
+    RawClient lane(target);
+    lane.hello = first.hello;
+    lane.hello.kind = wire::HelloKind::kJoinLane;
+    lane.hello.session = first.welcome.session;
+    lane.hello.lane = index;
+    EXPECT_FALSE(lane.handshake(first.session_key())) << "lane " << index;
+  }
+  EXPECT_TRUE(first.ping());
+}
+
+TEST_F(Security, AnotherWireVersionIsToldSoAndCounted) {
+  uint64_t before = count("handshakes_refused");
+  for (uint16_t version : {uint16_t{0}, uint16_t{99}, uint16_t{65535}}) {
+    RawClient client(target);
+    client.hello.version = version;
+    ASSERT_TRUE(client.send_hello());
+    ASSERT_TRUE(client.receive_challenge()) << "it is told, not just dropped";
+    EXPECT_EQ(client.challenge.status, TCPX_VERSION_MISMATCH);
+    EXPECT_EQ(client.challenge.version, wire::kWireVersion);
+    EXPECT_TRUE(client.closes());
+  }
+  EXPECT_TRUE(reaches("handshakes_refused", before + 3)) << counters(engine).dump();
+}
+
+TEST_F(Security, OversizeClaimsInAHelloAllocateNothing) {
+  uint64_t rss = rss_bytes();
+  for (int i = 0; i < 3; ++i) {
+    RawClient client(target);
+    if (i == 0) client.hello.lanes = UINT32_MAX;
+    if (i == 1) client.hello.chunk_bytes = UINT64_MAX;
+    if (i == 2) client.hello.window = UINT32_MAX;
+    client.send_hello();
+    EXPECT_TRUE(client.closes());
+  }
+  if (!kSanitized) {
+    EXPECT_LT(rss_bytes(), rss + (8 << 20));
+  }
+}
+
+TEST_F(Security, AClientWithAuthOffIsRefusedByAnEngineWithAuthOn) {
+  uint64_t before = count("auth_failures");
+  RawClient client(target);
+  client.hello.authenticated = false;
+  ASSERT_TRUE(client.send_hello());
+  if (client.receive_challenge() && client.challenge.status == TCPX_OK) {
+    client.send_proof_bytes({});
+    EXPECT_FALSE(client.receive_welcome());
+  }
+  EXPECT_TRUE(client.closes());
+  EXPECT_TRUE(reaches("auth_failures", before + 1)) << counters(engine).dump();
+
+  Engine open = make_engine(fault_options({{"auth", "off"}}));
+  tcpx_peer peer = 0;
+  Result result = open.connect(engine.connection_info(), &peer);
+  if (result) result = open.peer_wait(peer, kLong);
+  EXPECT_EQ(result.code(), TCPX_AUTH_FAILED);
+}
+
+TEST_F(Security, ASlowLorisIsCutByTheHandshakeTimeout) {
+  uint64_t before = count("handshake_timeouts");
+  RawClient client(target);
+  std::array<uint8_t, wire::kHelloBytes> hello{};
+  wire::encode(client.hello, hello);
+  Stopwatch watch;
+  bool closed = false;
+  for (size_t i = 0; i < hello.size() && !closed; ++i) {
+    client.socket().send(std::span(hello).subspan(i, 1));
+    closed = client.socket().closes(Ms{100});
+  }
+  EXPECT_TRUE(closed);
+  EXPECT_LT(watch.elapsed(), kHandshakeTimeout + patience(1'500));
+  EXPECT_GE(watch.elapsed(), kHandshakeTimeout / 2);
+  EXPECT_TRUE(reaches("handshake_timeouts", before + 1)) << counters(engine).dump();
+}
+
+TEST_F(Security, SilenceInAnyStepOfTheHandshakeIsCutByItsTimeout) {
+  uint64_t before = count("handshake_timeouts");
+  RawClient silent(target), half(target), no_proof(target);
+  std::array<uint8_t, wire::kHelloBytes> hello{};
+  wire::encode(half.hello, hello);
+  half.socket().send(std::span(hello).first(100));
+  ASSERT_TRUE(no_proof.send_hello() && no_proof.receive_challenge());
+  for (RawClient* client : {&silent, &half, &no_proof}) EXPECT_TRUE(client->closes());
+  EXPECT_TRUE(reaches("handshake_timeouts", before + 3)) << counters(engine).dump();
+}
+
+TEST_F(Security, AHelloInSmallPartsIsFine) {
+  RawClient client(target);
+  std::array<uint8_t, wire::kHelloBytes> hello{};
+  wire::encode(client.hello, hello);
+  RawClient twin(target);
+  twin.hello = client.hello;
+  for (size_t i = 0; i < hello.size(); i += 16) {
+    client.socket().send(std::span(hello).subspan(i, 16));
+    std::this_thread::sleep_for(Ms{2});
+  }
+  EXPECT_TRUE(client.receive_challenge());
+  EXPECT_TRUE(twin.handshake());
+}
+
+TEST_F(Security, HalfOpenConnectionsAreBoundedAndThenItRecovers) {
+  Holdings before;
+  std::vector<RawSocket> strangers;
+  for (int i = 0; i < 40; ++i) strangers.emplace_back(target.port);
+  // Our own ends are 40 fds; the engine may hold at most 8 of the others.
+  EXPECT_TRUE(eventually([&] { return open_fds() <= before.fds + 40 + 8; }, kHandshakeTimeout / 2))
+      << before.now();
+  EXPECT_LE(count("half_open"), 8u);
+  expect_good_peer_works();
+  EXPECT_TRUE(eventually([&] { return count("half_open") == 0; }, kNoticed));
+  strangers.clear();
+  EXPECT_TRUE(before.restored()) << before.now();
+}
+
+// ---- the engine as the one who connects --------------------------------------------------------
+class RogueServer : public Fault {
+ protected:
+  void SetUp() override {
+    start(fault_options({{"auth_key", "a shared key, long enough 0123456789"}}));
+  }
+  void start(const Options& options) {
+    engine = make_engine(options);
+    good = make_engine(options);
+    good_memory = make_local(good, kSmall, kReadWrite, 1);
+    good_remote = describe(good, good_memory.region);
+    own = make_local(engine, kSmall, kReadWrite, 3);
+    good_id = connect(good.connection_info());
+  }
+  // How connecting to `listener` ends when the server does `act` on the socket.
+  Result meet(const std::function<void(RawSocket&)>& act) {
+    RawListener listener;
+    tcpx_peer peer = 0;
+    EXPECT_TRUE(succeeded(engine.connect_address(listener.address(), &peer)));
+    RawSocket socket = listener.accept();
+    act(socket);
+    Result result = engine.peer_wait(peer, kLong);
+    (void)engine.disconnect(peer);
+    return result;
+  }
+};
+
+TEST_F(RogueServer, WithoutTheKeyGetsNoProofOutOfTheClient) {
+  size_t leaked = 1;
+  Result result = meet([&](RawSocket& socket) {
+    std::array<uint8_t, wire::kHelloBytes> hello{};
+    ASSERT_TRUE(socket.receive(hello));
+    wire::Challenge challenge;
+    std::array<uint8_t, wire::kChallengeBytes> bytes{};
+    wire::encode(challenge, bytes);
+    socket.send(bytes);
+    leaked = socket.drain(Ms{200});
+  });
+  EXPECT_EQ(result.code(), TCPX_AUTH_FAILED) << result.text();
+  EXPECT_EQ(leaked, 0u) << "a client proves itself only to a server that has";
+}
+
+TEST_F(RogueServer, CannotTalkTheClientIntoAuthOff) {
+  Result result = meet([&](RawSocket& socket) {
+    std::array<uint8_t, wire::kHelloBytes> hello{};
+    ASSERT_TRUE(socket.receive(hello));
+    wire::Challenge challenge;
+    challenge.authenticated = false;
+    std::array<uint8_t, wire::kChallengeBytes> bytes{};
+    wire::encode(challenge, bytes);
+    socket.send(bytes);
+    wire::Welcome welcome;
+    welcome.session = 1;
+    welcome.chunk_bytes = 512 << 10;
+    welcome.window = 4;
+    std::array<uint8_t, wire::kWelcomeBytes> more{};
+    wire::encode(welcome, more);
+    socket.send(more);
+    socket.drain(Ms{200});
+  });
+  EXPECT_EQ(result.code(), TCPX_AUTH_FAILED) << result.text();
+}
+
+TEST_F(RogueServer, ThatSpeaksAnotherProtocolIsAnErrorInTime) {
+  Result result = meet([&](RawSocket& socket) {
+    socket.send(std::string("SSH-2.0-OpenSSH_9.2p1 ") + std::string(400, 'x') + "\r\n");
+    socket.drain(Ms{100});
+  });
+  EXPECT_TRUE(result.code() == TCPX_PROTOCOL_ERROR || result.code() == TCPX_CONNECT_FAILED)
+      << result.name() << ": " << result.text();
+}
+
+}  // namespace
+}  // namespace tcpx::test

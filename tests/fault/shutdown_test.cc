@@ -1,0 +1,153 @@
+// Destroying an engine with peers connected and transfers running, whatever state they are in.
+#include "fault_fixture.h"
+
+namespace tcpx::test {
+namespace {
+
+constexpr uint64_t kBytes = smaller_if_sanitized<uint64_t>(512 << 20, 128 << 20);
+
+struct Running {
+  Local local;
+  tcpx_remote_region remote{};
+  tcpx_peer peer = 0;
+  std::vector<Transfer> transfers;
+
+  void start(Engine& engine, Peer& victim) {
+    remote = victim.memory("m", kBytes, kReadWrite, 0, "sparse");
+    local = make_local(engine, kBytes, 0, 0, "sparse");
+    ASSERT_TRUE(succeeded(engine.connect(victim.info(), &peer)));
+    ASSERT_TRUE(succeeded(engine.peer_wait(peer, kLong)));
+    for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
+      Transfer transfer;
+      ASSERT_TRUE(succeeded(engine.prepare(peer, op, {{local.region, 0, kBytes}},
+                                           {{&remote, 0, kBytes}}, &transfer)));
+      ASSERT_TRUE(succeeded(transfer.post(Ms{60'000})));
+      transfers.push_back(std::move(transfer));
+    }
+  }
+  void expect_ended() {
+    for (Transfer& transfer : transfers) {
+      tcpx_code code = transfer.poll().code();
+      EXPECT_TRUE(code == TCPX_SHUTDOWN || code == TCPX_CANCELLED) << tcpx_code_name(code);
+    }
+  }
+};
+
+TEST(Shutdown, WhileTransfersRunEndsThemAndThePeerIsTold) {
+  Holdings before;
+  {
+    Peer victim;
+    victim.create(fault_options());
+    Running running;
+    Engine engine = make_engine(fault_options());
+    running.start(engine, victim);
+    std::string us = victim("accept 5000");
+    std::this_thread::sleep_for(Ms{10});
+    Stopwatch watch;
+    engine.destroy();
+    EXPECT_LT(watch.elapsed(), patience(2'000));
+    running.expect_ended();
+    EXPECT_TRUE(eventually([&] {
+      return std::stoi(victim("peer_info {}", us)) == TCPX_PEER_CLOSED;
+    }, kNoticed)) << victim("peer_info {}", us);
+  }
+  EXPECT_TRUE(before.restored()) << before.now();
+}
+
+TEST(Shutdown, WithAStoppedPeerReturnsInBoundedTime) {
+  Holdings before;
+  {
+    Peer victim;
+    victim.create(fault_options());
+    Running running;
+    Engine engine = make_engine(fault_options({{"peer_timeout", "60s"}, {"deadline", "60s"}}));
+    running.start(engine, victim);
+    std::this_thread::sleep_for(Ms{10});
+    victim.freeze();
+    Stopwatch watch;
+    engine.destroy();
+    EXPECT_LT(watch.elapsed(), patience(3'000));
+    running.expect_ended();
+    victim.thaw();
+  }
+  EXPECT_TRUE(before.restored()) << before.now();
+}
+
+TEST(Shutdown, WithAKilledPeerAndOneThatNeverAnsweredReturnsInBoundedTime) {
+  Holdings before;
+  {
+    Peer victim, silent;
+    victim.create(fault_options());
+    silent.create(fault_options());
+    Bytes silent_info = silent.info();
+    silent.freeze();
+    Running running;
+    Engine engine = make_engine(fault_options({{"connect_timeout", "60s"}, {"handshake_timeout", "60s"}}));
+    running.start(engine, victim);
+    tcpx_peer never = 0;
+    ASSERT_TRUE(succeeded(engine.connect(silent_info, &never)));
+    victim.kill();
+    Stopwatch watch;
+    engine.destroy();
+    EXPECT_LT(watch.elapsed(), patience(3'000));
+    for (Transfer& transfer : running.transfers) EXPECT_FALSE(transfer.poll().in_progress());
+  }
+  EXPECT_TRUE(before.restored()) << before.now();
+}
+
+TEST(Shutdown, WakesThreadsThatWaitForTransfers) {
+  Peer victim;
+  victim.create(fault_options());
+  Running running;
+  Engine engine = make_engine(fault_options({{"peer_timeout", "60s"}}));
+  running.start(engine, victim);
+  victim.freeze();
+  std::vector<std::thread> waiters;
+  std::atomic<int> ended{0};
+  for (Transfer& transfer : running.transfers)
+    waiters.emplace_back([&] {
+      tcpx_code code = transfer.wait(Ms{50'000}).code();
+      if (code == TCPX_SHUTDOWN || code == TCPX_CANCELLED) ++ended;
+    });
+  std::this_thread::sleep_for(Ms{50});
+  Stopwatch watch;
+  engine.destroy();
+  for (auto& waiter : waiters) waiter.join();
+  EXPECT_LT(watch.elapsed(), patience(3'000));
+  EXPECT_EQ(ended, 2);
+}
+
+// A peer that is destroyed under our running transfers: told as closed, not as a crash.
+TEST(Shutdown, OfThePeerEndsOurTransfersAsPeerClosed) {
+  Peer victim;
+  victim.create(fault_options());
+  Running running;
+  Engine engine = make_engine(fault_options());
+  running.start(engine, victim);
+  std::this_thread::sleep_for(Ms{10});
+  victim("destroy");
+  for (Transfer& transfer : running.transfers) {
+    tcpx_code code = transfer.wait(kLong).code();
+    EXPECT_EQ(code, TCPX_PEER_CLOSED) << tcpx_code_name(code);
+  }
+  engine.destroy();
+}
+
+TEST(Shutdown, RightAfterCreateAndRightAfterConnectIsFine) {
+  Holdings before;
+  {
+    Engine target = make_engine(fault_options());
+    for (int i = 0; i < 20; ++i) {
+      Engine engine = make_engine(fault_options({{"lanes", "4"}}));
+      tcpx_peer peer = 0;
+      if (i % 2) {
+        ASSERT_TRUE(succeeded(engine.connect(target.connection_info(), &peer)));
+      }
+      if (i % 4 == 3) (void)engine.peer_wait(peer, Ms{1});
+    }
+  }
+  EXPECT_TRUE(before.restored()) << before.now();
+}
+
+}  // namespace
+}  // namespace tcpx::test

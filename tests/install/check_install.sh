@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Installs a build into a temporary tree, looks at what is there, and builds and runs small C and
+# C++ programs against it: by find_package and by pkg-config, shared and static.
+# Usage: check_install.sh <build dir> <C compiler> <C++ compiler>
+set -euo pipefail
+build=$1 cc=$2 cxx=$3
+here=$(cd "$(dirname "$0")" && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+prefix=$tmp/prefix
+
+fail() { echo "FAIL: $*" >&2; exit 1; }
+say() { echo "== $*"; }
+
+say "install"
+cmake --install "$build" --prefix "$prefix" >"$tmp/install.log" || { cat "$tmp/install.log"; exit 1; }
+libdir=$(dirname "$(find "$prefix" -name libtcpx_p2p.a)")
+so=$libdir/libtcpx_p2p.so archive=$libdir/libtcpx_p2p.a
+
+say "the installed tree"
+headers=$(cd "$prefix/include" && find . -type f | sort | tr '\n' ' ')
+[ "$headers" = "./tcpx/tcpx.h ./tcpx/tcpx.hpp " ] || fail "headers installed: $headers"
+[ -f "$so" ] && [ -f "$archive" ] || fail "a library is missing in $libdir"
+! [ -x "$build/tools/tcpx" ] || "$prefix/bin/tcpx" --help >/dev/null || fail "tcpx --help"
+
+say "the shared library"
+readelf -d "$so" >"$tmp/dynamic"
+! grep -q TEXTREL "$tmp/dynamic" || fail "text relocations"
+grep -q 'SONAME.*libtcpx_p2p\.so\.0' "$tmp/dynamic" || fail "soname is not libtcpx_p2p.so.0"
+needed=$(sed -n 's/.*(NEEDED).*\[\(.*\)\.so.*/\1/p' "$tmp/dynamic" | sort | tr '\n' ' ')
+for lib in $needed; do
+  case $lib in
+    libcrypto | libstdc++ | libm | libgcc_s | libc | libpthread | ld-linux*) ;;
+    *) fail "needs $lib; only libcrypto and the C and C++ runtimes are expected" ;;
+  esac
+done
+# What the header declares and what is exported have to be the same set.
+grep -A2 '^TCPX_API' "$prefix/include/tcpx/tcpx.h" | grep -o '\btcpx_[a-z_]*(' | tr -d '(' |
+  sort -u >"$tmp/declared"
+nm -D --defined-only "$so" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | sort -u >"$tmp/exported"
+! grep -v '^tcpx_' "$tmp/exported" || fail "exports names without tcpx_ (above)"
+diff "$tmp/declared" "$tmp/exported" || fail "< declared in tcpx.h, > exported: they differ"
+
+say "by find_package"
+generator=(); command -v ninja >/dev/null && generator=(-G Ninja)
+cmake "${generator[@]}" -S "$here/consumer" -B "$tmp/consumer" -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" >"$tmp/configure.log" 2>&1 ||
+  { cat "$tmp/configure.log"; fail "configure"; }
+cmake --build "$tmp/consumer" >"$tmp/build.log" 2>&1 || { cat "$tmp/build.log"; fail "build"; }
+for program in use_c_shared use_cxx_shared use_c_static use_cxx_static; do
+  "$tmp/consumer/$program" || fail "$program"
+done
+! ldd "$tmp/consumer/use_c_static" | grep -q libtcpx || fail "use_c_static is not static"
+
+say "by pkg-config"
+if ! command -v pkg-config >/dev/null; then
+  echo "SKIP: no pkg-config on this machine; find_package was tested"
+  exit 77
+fi
+export PKG_CONFIG_PATH=$libdir/pkgconfig LD_LIBRARY_PATH=$libdir
+for module in tcpx tcpx-static; do
+  read -ra cflags <<<"$(pkg-config --cflags "$module")"
+  read -ra libs <<<"$(pkg-config --libs "$module")"
+  "$cc" -std=c99 -Wall -Wextra -Werror -pedantic "${cflags[@]}" "$here/consumer/use.c" \
+    "${libs[@]}" -o "$tmp/c-$module"
+  "$cxx" -std=c++20 -Wall -Wextra -Werror "${cflags[@]}" "$here/consumer/use.cc" \
+    "${libs[@]}" -o "$tmp/cxx-$module"
+  "$tmp/c-$module" && "$tmp/cxx-$module" || fail "programs by pkg-config $module"
+done
+[ "$(pkg-config --modversion tcpx)" = 0.1.0 ] || fail "pkg-config version"
+echo "all good"

@@ -1,0 +1,151 @@
+// Memory a test registers, by kind. A new kind (GPU) is one more subclass and one more line in
+// allocate(): tests only use store() and load().
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "pattern.h"
+
+namespace tcpx::test {
+
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  void* address() const { return address_; }
+  uint64_t size() const { return size_; }
+
+  virtual void store(uint64_t offset, const void* bytes, uint64_t length) = 0;
+  virtual void load(uint64_t offset, void* bytes, uint64_t length) const = 0;
+  // "" or which guard byte around the memory was overwritten.
+  virtual std::string damage() const { return {}; }
+  virtual uint8_t* host() const { return nullptr; }  // null: not addressable by the CPU
+
+ protected:
+  void* address_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+// Host memory at an odd address, between two zones that nobody may touch.
+class HostMemory final : public Memory {
+ public:
+  static constexpr uint64_t kGuard = 4096;
+
+  explicit HostMemory(uint64_t size, uint64_t skew = 0) : skew_(skew) {
+    size_ = size;
+    mapped_ = size + skew + 2 * kGuard;
+    void* base = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) throw std::runtime_error("mmap failed");
+    base_ = static_cast<uint8_t*>(base);
+    address_ = base_ + kGuard + skew;
+    guard_.fill(base_, kGuard + skew, 0);
+    guard_.fill(host() + size, kGuard, 0);
+    std::memset(host(), kPoison, size);
+  }
+  ~HostMemory() override {
+    if (base_ != nullptr) ::munmap(base_, mapped_);
+  }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  uint8_t* host() const override { return static_cast<uint8_t*>(address_); }
+  void store(uint64_t offset, const void* bytes, uint64_t length) override {
+    std::memcpy(host() + offset, bytes, length);
+  }
+  void load(uint64_t offset, void* bytes, uint64_t length) const override {
+    std::memcpy(bytes, host() + offset, length);
+  }
+  std::string damage() const override {
+    int64_t bad = guard_.mismatch(base_, kGuard + skew_, 0);
+    if (bad >= 0) return std::to_string(kGuard + skew_ - bad) + " bytes before the memory";
+    bad = guard_.mismatch(host() + size_, kGuard, 0);
+    if (bad >= 0) return std::to_string(bad) + " bytes behind the memory";
+    return {};
+  }
+  // Gives the pages back at once: whoever touches them later gets a fault.
+  void unmap() {
+    ::munmap(base_, mapped_);
+    base_ = nullptr;
+    address_ = nullptr;
+  }
+
+ private:
+  static constexpr int kPoison = 0xCD;
+  Pattern guard_{0x6a2d};
+  uint64_t skew_;
+  uint64_t mapped_ = 0;
+  uint8_t* base_ = nullptr;
+};
+
+// Address space of any size; only touched pages cost memory. Reads as zeros.
+class SparseMemory final : public Memory {
+ public:
+  explicit SparseMemory(uint64_t size) {
+    size_ = size;
+    address_ = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address_ == MAP_FAILED) throw std::runtime_error("mmap of sparse memory failed");
+  }
+  ~SparseMemory() override { ::munmap(address_, size_); }
+  SparseMemory(const SparseMemory&) = delete;
+  SparseMemory& operator=(const SparseMemory&) = delete;
+
+  uint8_t* host() const override { return static_cast<uint8_t*>(address_); }
+  void store(uint64_t offset, const void* bytes, uint64_t length) override {
+    std::memcpy(host() + offset, bytes, length);
+  }
+  void load(uint64_t offset, void* bytes, uint64_t length) const override {
+    std::memcpy(bytes, host() + offset, length);
+  }
+};
+
+// The allocator table: kinds by name.
+inline std::unique_ptr<Memory> allocate(const std::string& kind, uint64_t size, uint64_t skew = 0) {
+  if (kind == "host") return std::make_unique<HostMemory>(size, skew);
+  if (kind == "sparse") return std::make_unique<SparseMemory>(size);
+  throw std::runtime_error("no such memory kind: " + kind);
+}
+
+// ---- content, through store and load only ----------------------------------------------------
+inline constexpr uint64_t kStep = 1 << 20;
+
+inline void fill(Memory& memory, uint64_t offset, uint64_t length, const Pattern& pattern,
+                 uint64_t position) {
+  if (memory.host() != nullptr) return pattern.fill(memory.host() + offset, length, position);
+  std::vector<uint8_t> step(std::min(length, kStep));
+  for (uint64_t at = 0; at < length; at += kStep) {
+    uint64_t n = std::min(kStep, length - at);
+    pattern.fill(step.data(), n, position + at);
+    memory.store(offset + at, step.data(), n);
+  }
+}
+
+// Offset of the first wrong byte in [offset, offset + length), or -1.
+inline int64_t mismatch(const Memory& memory, uint64_t offset, uint64_t length,
+                        const Pattern& pattern, uint64_t position) {
+  if (memory.host() != nullptr) return pattern.mismatch(memory.host() + offset, length, position);
+  std::vector<uint8_t> step(std::min(length, kStep));
+  for (uint64_t at = 0; at < length; at += kStep) {
+    uint64_t n = std::min(kStep, length - at);
+    memory.load(offset + at, step.data(), n);
+    int64_t bad = pattern.mismatch(step.data(), n, position + at);
+    if (bad >= 0) return static_cast<int64_t>(at) + bad;
+  }
+  return -1;
+}
+
+inline uint64_t digest(const Memory& memory, uint64_t offset, uint64_t length) {
+  if (memory.host() != nullptr) return Digest::of(memory.host() + offset, length);
+  std::vector<uint8_t> all(length);
+  memory.load(offset, all.data(), length);
+  return Digest::of(all.data(), length);
+}
+
+}  // namespace tcpx::test

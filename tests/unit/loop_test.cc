@@ -1,0 +1,133 @@
+#include "path/loop.h"
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace tcpx {
+namespace {
+
+// Counts what it is told; reads its socket dry on events.
+struct Counter final : LoopSource {
+  explicit Counter(int socket) : fd(socket) {}
+  void on_events(uint32_t) override {
+    char buffer[256];
+    ssize_t got;
+    while ((got = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0) received += got;
+  }
+  void on_wake() override { ++wakes; }
+  bool on_hot() override { return --hot > 0; }
+  int fd;
+  std::atomic<long> received{0};
+  std::atomic<int> wakes{0};
+  std::atomic<int> hot{0};
+};
+
+struct LoopTest : ::testing::Test {
+  void SetUp() override {
+    int pair[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    inside.reset(pair[0]);
+    outside.reset(pair[1]);
+    source = std::make_shared<Counter>(inside.get());
+    ASSERT_TRUE(Loop::create({}, &loop).ok());
+    loop->run_exclusive([&] { ASSERT_TRUE(loop->add(inside.get(), source, &index).ok()); });
+  }
+  void TearDown() override {
+    loop->run_exclusive([&] { loop->remove(index, inside.get()); });
+    loop.reset();
+  }
+  bool eventually(const std::function<bool()>& condition) {
+    for (int i = 0; i < 5000 && !condition(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return condition();
+  }
+  Fd inside, outside;
+  std::unique_ptr<Loop> loop;
+  std::shared_ptr<Counter> source;
+  uint32_t index = 0;
+};
+
+TEST_F(LoopTest, TheThreadServesEventsWithoutAnyCaller) {
+  for (int i = 1; i <= 50; ++i) {
+    ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+    ASSERT_TRUE(eventually([&] { return source->received == i; })) << i;
+    std::this_thread::sleep_for(std::chrono::microseconds(i * 20));  // also into its sleep
+  }
+}
+
+TEST_F(LoopTest, ACallerDrivesAndTheThreadTakesOverAfter) {
+  for (int round = 0; round < 200; ++round) {
+    long before = source->received;
+    ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+    loop->drive_until([&] { return source->received > before; }, now_ns() + 5 * kSecond);
+    ASSERT_GT(source->received, before);
+    ASSERT_EQ(send(outside.get(), "y", 1, 0), 1);
+    ASSERT_TRUE(eventually([&] { return source->received == before + 2; })) << "round " << round;
+  }
+}
+
+TEST_F(LoopTest, WakesAreNeverLostWhoeverDrives) {
+  std::atomic<bool> stop{false};
+  std::thread driver([&] {
+    while (!stop) loop->drive_until([&] { return stop.load(); }, now_ns() + 2 * kMilli);
+  });
+  for (int i = 0; i < 300; ++i) {
+    int before = source->wakes;
+    loop->wake(index);
+    ASSERT_TRUE(eventually([&] { return source->wakes > before; })) << i;
+  }
+  stop = true;
+  loop->nudge();
+  driver.join();
+}
+
+TEST_F(LoopTest, ExclusiveSectionsNeverOverlapAndAlwaysRun) {
+  std::atomic<bool> stop{false};
+  int inside_now = 0, ran = 0;  // unguarded on purpose: the section is the guard
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    while (!stop) loop->drive_until([&] { return stop.load(); }, now_ns() + kMilli);
+  });
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i)
+        loop->run_exclusive([&] {
+          ASSERT_EQ(inside_now++, 0);
+          ++ran;
+          --inside_now;
+        });
+    });
+  for (size_t t = 1; t < threads.size(); ++t) threads[t].join();
+  stop = true;
+  loop->nudge();
+  threads[0].join();
+  loop->run_exclusive([&] { EXPECT_EQ(ran, 900); });
+}
+
+TEST_F(LoopTest, ASleepingDriverIsNudgedWhenItsConditionComesTrue) {
+  std::atomic<bool> done{false};
+  std::thread finisher([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    done = true;
+    loop->nudge();
+  });
+  Nanos start = now_ns();
+  loop->drive_until([&] { return done.load(); }, now_ns() + 30 * kSecond);
+  EXPECT_LT(now_ns() - start, 5 * kSecond);
+  finisher.join();
+}
+
+TEST_F(LoopTest, HotSourcesArePolledUntilTheySayNo) {
+  source->hot = 1000;
+  loop->run_exclusive([&] { loop->make_hot(index); });
+  EXPECT_TRUE(eventually([&] { return source->hot <= 0; }));
+}
+
+}  // namespace
+}  // namespace tcpx

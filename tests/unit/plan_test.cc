@@ -1,0 +1,155 @@
+#include "engine/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <random>
+
+namespace tcpx {
+namespace {
+
+class PlanTest : public ::testing::Test {
+ protected:
+  PlanTest() : memory_(1 << 20) {
+    EXPECT_TRUE(table_.add(memory_.data(), memory_.size(), 0, &local_).ok());
+    remote_.id = make_region_id(7, 9);
+    remote_.length = 1 << 20;
+    remote_.access = 3;
+  }
+  void add(uint64_t local_offset, uint64_t remote_offset, uint64_t length) {
+    locals_.push_back({local_, local_offset, length});
+    remotes_.push_back({&remote_, remote_offset, length});
+  }
+  Status make(uint64_t chunk_bytes, Plan* plan, tcpx_op op = TCPX_WRITE) {
+    return make_plan({op, locals_, remotes_, nullptr, chunk_bytes}, table_, plan);
+  }
+
+  RegionTable table_;
+  std::vector<uint8_t> memory_;
+  uint64_t local_ = 0;
+  tcpx_remote_region remote_{};
+  std::vector<tcpx_local_piece> locals_;
+  std::vector<tcpx_remote_piece> remotes_;
+};
+
+// Byte by byte: which remote offset each local offset goes to, as the chunks say.
+std::multimap<uint64_t, uint64_t> moves(const Plan& plan, const uint8_t* base) {
+  std::multimap<uint64_t, uint64_t> out;
+  for (const Chunk& chunk : plan.chunks) {
+    std::vector<iovec> local;
+    std::vector<wire::Piece> remote;
+    plan.local_iov(chunk, &local);
+    plan.remote_pieces(chunk, &remote);
+    EXPECT_EQ(remote.size(), chunk.pieces);
+    std::vector<uint64_t> from, to;
+    for (const iovec& part : local)
+      for (size_t i = 0; i < part.iov_len; ++i)
+        from.push_back(static_cast<uint64_t>(static_cast<uint8_t*>(part.iov_base) - base) + i);
+    for (const wire::Piece& piece : remote)
+      for (uint64_t i = 0; i < piece.length; ++i) to.push_back(piece.offset + i);
+    EXPECT_EQ(from.size(), chunk.bytes);
+    EXPECT_EQ(to.size(), chunk.bytes);
+    for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) out.emplace(from[i], to[i]);
+  }
+  return out;
+}
+
+TEST_F(PlanTest, NeighboursOnBothSidesAreJoined) {
+  add(0, 100, 50);
+  add(50, 150, 50);   // joins
+  add(100, 300, 10);  // remote gap
+  add(200, 310, 10);  // local gap
+  Plan plan;
+  ASSERT_TRUE(make(1 << 20, &plan).ok());
+  ASSERT_EQ(plan.runs.size(), 3u);
+  EXPECT_EQ(plan.runs[0].remote.length, 100u);
+  EXPECT_EQ(plan.chunks.size(), 1u);
+  EXPECT_EQ(plan.pieces, 4u);
+  EXPECT_EQ(plan.bytes, 120u);
+}
+
+TEST_F(PlanTest, ChunksCoverEveryByteOnceWhateverTheList) {
+  std::random_device device;
+  unsigned seed = device();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    locals_.clear();
+    remotes_.clear();
+    std::multimap<uint64_t, uint64_t> expected;
+    uint64_t at = 0;
+    for (size_t i = 0, n = 1 + random() % 300; i < n; ++i) {
+      uint64_t length = random() % 4 == 0 ? 0 : random() % 700;
+      uint64_t remote_at = random() % 3 == 0 ? random() % 500'000 : at;
+      add(at, remote_at, length);
+      for (uint64_t b = 0; b < length; ++b) expected.emplace(at + b, remote_at + b);
+      at += length + (random() % 2) * (random() % 9);
+    }
+    uint64_t chunk_bytes = 1 + random() % 5000;
+    Plan plan;
+    ASSERT_TRUE(make(chunk_bytes, &plan).ok());
+    for (const Chunk& chunk : plan.chunks) {
+      EXPECT_LE(chunk.bytes, chunk_bytes);
+      EXPECT_LE(chunk.pieces, wire::kMaxPieces);
+      EXPECT_GE(chunk.pieces, 1u);
+    }
+    ASSERT_EQ(moves(plan, memory_.data()), expected);
+  }
+}
+
+TEST_F(PlanTest, ManySmallPiecesAreBoundedPerChunk) {
+  for (uint64_t i = 0; i < 5001; ++i) add(i * 64, i * 96, 16);
+  Plan plan;
+  ASSERT_TRUE(make(1 << 20, &plan).ok());
+  ASSERT_EQ(plan.chunks.size(), 6u);
+  EXPECT_EQ(plan.chunks[0].pieces, wire::kMaxPieces);
+  EXPECT_EQ(plan.chunks[5].pieces, 1u);
+}
+
+TEST_F(PlanTest, NothingToMoveIsStillOneChunk) {
+  add(5, 7, 0);
+  add(9, 9, 0);
+  Plan plan;
+  ASSERT_TRUE(make(4096, &plan).ok());
+  ASSERT_EQ(plan.chunks.size(), 1u);
+  EXPECT_EQ(plan.chunks[0].bytes, 0u);
+  EXPECT_EQ(plan.chunks[0].pieces, 1u);
+}
+
+TEST_F(PlanTest, BadPiecesAreNamed) {
+  Plan plan;
+  auto code = [&](tcpx_op op = TCPX_WRITE) {
+    Status status = make(4096, &plan, op);
+    locals_.clear();
+    remotes_.clear();
+    return status.code();
+  };
+  add(0, 0, 1);
+  add((1 << 20) - 1, 0, 2);
+  EXPECT_EQ(code(), TCPX_OUT_OF_RANGE);
+  add(0, UINT64_MAX, 2);
+  EXPECT_EQ(code(), TCPX_OUT_OF_RANGE);
+  add(0, 0, 1);
+  remotes_[0].length = 2;
+  EXPECT_EQ(code(), TCPX_INVALID_ARGUMENT);
+  add(0, 0, 1);
+  remotes_[0].region = nullptr;
+  EXPECT_EQ(code(), TCPX_INVALID_ARGUMENT);
+  add(0, 0, 1);
+  locals_[0].region = local_ + 1;
+  EXPECT_EQ(code(), TCPX_NOT_FOUND);
+  remote_.access = TCPX_REMOTE_READ;
+  add(0, 0, 1);
+  EXPECT_EQ(code(TCPX_WRITE), TCPX_ACCESS_DENIED);
+  add(0, 0, 1);
+  EXPECT_EQ(code(TCPX_READ), TCPX_OK);
+  remote_.access = 3;
+  add(0, 0, 1);
+  uint8_t other[16] = {1};
+  EXPECT_EQ(make_plan({TCPX_READ, locals_, remotes_, other, 4096}, table_, &plan).code(),
+            TCPX_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace tcpx

@@ -1,0 +1,87 @@
+#include "bench_client.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "bench_case.h"
+#include "bench_data.h"
+#include "bench_server.h"
+#include "failure.h"
+#include "raw_setup.h"
+
+namespace tcpx::tool {
+namespace {
+
+constexpr Nanos kRawConnect = 5 * kSecond;
+constexpr Nanos kSetupPatience = 120 * kSecond;
+
+void greet(Control& control, BenchResult* out) {
+  out->peer = control.request("hello", {{"protocol", kBenchProtocol}, {"version", tcpx_version()}});
+}
+
+std::unique_ptr<RawLink> open_raw(Control& control, const RawRoute& route, uint32_t connections,
+                                  const Memory& memory) {
+  const Json opened = control.request("raw_open", {{"v6", route.v6}});
+  auto endpoints = opened.at("endpoints").get<std::vector<std::string>>();
+  const Bytes token_bytes = from_hex(opened.at("token").get<std::string>());
+  RawToken token{};
+  std::copy_n(token_bytes.begin(), std::min(token_bytes.size(), token.size()), token.begin());
+  const uint64_t accepting = control.send("raw_accept", {{"connections", connections}});
+  std::vector<Fd> sockets;
+  try {
+    sockets = raw_connect(endpoints, token, connections, now_ns() + kRawConnect);
+  } catch (const Failure&) {
+    // Behind NAT: the same port at the address that has led us to the server.
+    if (route.host.empty()) throw;
+    const std::string& first = endpoints.front();
+    endpoints = {route.host + first.substr(first.rfind(':'))};
+    sockets = raw_connect(endpoints, token, connections, now_ns() + kRawConnect);
+  }
+  control.await(accepting);
+  return std::make_unique<RawLink>(std::move(sockets), memory.data(), memory.size());
+}
+
+uint64_t memory_needed(const BenchOptions& options) {
+  uint64_t most = 0;
+  for (uint64_t bytes : options.sizes) most = std::max(most, Layout::extent(bytes, options.pieces));
+  return most;
+}
+
+}  // namespace
+
+void run_bench(const BenchOptions& options, Engine& engine, Control& control, const RawRoute& route,
+               const BenchHooks& hooks, BenchResult* out) {
+  greet(control, out);
+  const uint64_t size = memory_needed(options);
+  check_room(options.loopback ? 2 * size : size);
+  BenchContext context{options, engine, control, hooks, Memory(size), 0, {}, 0, nullptr};
+  const Json setup = control.request("setup", {{"memory", size}}, kSetupPatience);
+  const Result imported =
+      Engine::import_region(from_hex(setup.at("region").get<std::string>()), &context.remote);
+  if (!imported) throw Failure(kExitFailed, "the server's region: " + imported.text());
+  const Result registered =
+      engine.register_memory(context.memory.data(), context.memory.size(), 0, &context.region);
+  if (!registered) throw Failure(kExitFailed, "registering memory: " + registered.text());
+
+  tcpx_peer_info peer{};
+  const Result got = engine.peer_info(control.peer(), &peer);
+  if (!got) throw Failure(kExitFailed, "the server is gone: " + got.text());
+  context.lanes = std::max(peer.lanes, 1u);
+  if (options.baseline == "raw")
+    context.raw = open_raw(control, route, context.lanes, context.memory);
+
+  for (bool write : options.writes) {
+    for (uint64_t bytes : options.sizes) {
+      out->records.emplace_back();
+      BenchCase(context, write, bytes).run(&out->records.back());
+      if (hooks.record) hooks.record(out->records.back());
+    }
+  }
+  control.request("bye");
+  (void)engine.deregister(context.region);
+}
+
+}  // namespace tcpx::tool

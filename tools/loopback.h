@@ -1,0 +1,37 @@
+// The other end of `bench --loopback` and `demo`: a bench server in a process of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api.h"
+#include "base/fd.h"
+
+namespace tcpx::tool {
+
+using NameValueList = std::vector<std::pair<std::string, std::string>>;
+
+class LoopbackServer {
+ public:
+  // Forks: call it before this process has threads.
+  explicit LoopbackServer(const NameValueList& options);
+  ~LoopbackServer();  // the server ends with its client; one that does not is killed
+  LoopbackServer(const LoopbackServer&) = delete;
+  LoopbackServer& operator=(const LoopbackServer&) = delete;
+
+  Bytes connection_info();  // waits for the server to be ready; throws Failure
+  void check();             // throws Failure if the process has ended
+
+ private:
+  void reap(bool wait_long);
+
+  pid_t pid_ = -1;
+  Fd channel_;
+  bool ended_ = false;
+  int status_ = 0;
+};
+
+}  // namespace tcpx::tool
