@@ -51,7 +51,24 @@ Status EngineCore::create(Config config, Log log, Placer* placer, std::unique_pt
 
 // ---- starting ------------------------------------------------------------------------------
 
+// The paths this build has; the net and ipc paths will join them.
+Status EngineCore::check_paths() const {
+  const EngineOptions& options = shared_.options;
+  std::string padded = "," + options.allow_path + ",";
+  bool allowed = padded.find(",tcp,") != std::string::npos;
+  if (!options.require_path.empty() && options.require_path != "tcp")
+    return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
+                  strf("require_path is \"{}\", but this build has only the path tcp",
+                       options.require_path));
+  if (!allowed)
+    return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
+                  strf("allow_path is \"{}\", but this build has only the path tcp",
+                       options.allow_path));
+  return {};
+}
+
 Status EngineCore::init() {
+  if (Status status = check_paths(); !status) return status;
   if (Status status = random_bytes(uid_); !status) return status;
   if (Status status = init_secret(); !status) return status;
   std::vector<Fd> listeners;
@@ -134,8 +151,9 @@ Status EngineCore::init_listeners(std::vector<Fd>* listeners) {
 
 Status EngineCore::init_loops() {
   uint32_t count = shared_.options.io_threads;
-  // Half the cores: the other half is for the application, or for the peer on the same host.
-  if (count == 0) count = std::clamp(cores() / 2, 1u, 8u);
+  // Half the cores: the other half is for the application, or for the peer on the same host. Two
+  // even on two cores: then the scheduler can balance sending against receiving.
+  if (count == 0) count = std::clamp(cores() / 2, std::min(cores(), 2u), 8u);
   for (uint32_t i = 0; i < count; ++i) {
     Loop::Settings settings;
     settings.spin = shared_.options.spin;
@@ -242,8 +260,9 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
   welcome->addresses = advertised_;
   if (hello.kind == wire::HelloKind::kJoinLane) {
     std::shared_ptr<Peer> peer = find_session(hello);
-    if (peer == nullptr || hello.lane == 0 || hello.lane >= wire::kMaxLanes)
-      return lane_error(TCPX_NOT_FOUND, "the session has ended, or the lane's index is not one");
+    if (peer == nullptr || !peer->may_join(hello.lane))
+      return lane_error(TCPX_NOT_FOUND,
+                        strf("session ended, or lane {} is not one that is due", hello.lane));
     welcome->session = hello.session;
     return {};
   }
@@ -297,6 +316,7 @@ void EngineCore::accepted(Handshake& handshake) {
   }
   std::shared_ptr<Peer> peer = new_peer();
   peer->inbound = true;
+  peer->expect_lanes(welcome.lanes);
   peer->established(hello.uid, hello.name, welcome.session, shared_.options.chunk_bytes,
                     welcome.window, handshake.session_key());
   {
@@ -408,6 +428,8 @@ Status EngineCore::connect_address(const std::string& address, uint64_t* peer) {
   ConnectTarget target;
   target.addresses.resize(1);
   if (Status status = parse_endpoint(address, &target.addresses[0]); !status) return status;
+  if (target.addresses[0].port == 0)
+    return bad_call(TCPX_INVALID_ARGUMENT, strf("\"{}\": port 0 cannot be connected to", address));
   target.key = engine_key_;
   target.retry = true;
   return start_connecting(std::move(target), peer);

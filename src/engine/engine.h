@@ -47,6 +47,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
  private:
   EngineCore(Config config, Log log, Placer* placer);
   Status init();
+  Status check_paths() const;
   Status init_secret();
   Status init_listeners(std::vector<Fd>* listeners);
   Status init_loops();

@@ -56,6 +56,17 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory) {
   return lane->start(factory);
 }
 
+void Peer::expect_lanes(uint32_t lanes) {
+  std::lock_guard lock(mu);
+  expected_lanes_ = lanes;
+}
+
+bool Peer::may_join(uint32_t index) {
+  std::lock_guard lock(mu);
+  return state_ == State::kUp && index > 0 && index < expected_lanes_ &&
+         (index >= lanes_.size() || lanes_[index] == nullptr);
+}
+
 void Peer::connected() {
   std::lock_guard lock(mu);
   if (state_ != State::kConnecting) return;

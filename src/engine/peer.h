@@ -65,6 +65,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
                    uint32_t window, const auth::Key& session_key);
   // Takes over an authenticated socket as lane `index`. Any thread but a loop's.
   Status add_lane(uint32_t index, const LaneFactory& factory);
+  // Inbound: how many lanes the client announced; it may bring each of them once.
+  void expect_lanes(uint32_t lanes);
+  bool may_join(uint32_t index);
   void connected();                    // connecting is over: lanes are what they are
   // Ends the session: closes lanes, then ends every transfer and notification with `status`.
   // Idempotent. Not from a loop.
@@ -167,6 +170,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::vector<std::shared_ptr<TransferState>> live_;
   uint64_t next_transfer_id_ = 1;
   uint32_t next_round_robin_ = 0;
+  uint32_t expected_lanes_ = 0;
 
   std::deque<std::shared_ptr<Notice>> notices_;               // to send
   std::map<uint64_t, std::shared_ptr<Notice>> pending_notices_;  // not confirmed

@@ -23,6 +23,9 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, Loop& loop)
       outstanding_(peer.window()) {
   scratch_.reserve(wire::kMaxPieces);
   placing_.reserve(peer.window() + 1);
+  // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
+  for (uint32_t i = 0; i < 2 * peer.window(); ++i) free_frames_.push_back(add_frame());
+  for (uint32_t i = 0; i < 4; ++i) free_chunks_.push_back(add_chunk());
 }
 
 PeerLane::~PeerLane() = default;
@@ -523,12 +526,26 @@ void PeerLane::on_down(const Status& status) {
 
 // ---- pools ---------------------------------------------------------------------------------
 
+TxFrame* PeerLane::add_frame() {
+  all_frames_.push_back(std::make_unique<TxFrame>());
+  free_frames_.reserve(all_frames_.capacity());
+  TxFrame* frame = all_frames_.back().get();
+  frame->payload.reserve(4);
+  frame->pieces.reserve(4);
+  return frame;
+}
+
+RxChunk* PeerLane::add_chunk() {
+  all_chunks_.push_back(std::make_unique<RxChunk>());
+  free_chunks_.reserve(all_chunks_.capacity());
+  RxChunk* chunk = all_chunks_.back().get();
+  for (auto* list : {&chunk->destination, &chunk->landing}) list->reserve(4);
+  chunk->pieces.reserve(4);
+  return chunk;
+}
+
 TxFrame* PeerLane::new_frame() {
-  if (free_frames_.empty()) {
-    all_frames_.push_back(std::make_unique<TxFrame>());
-    free_frames_.reserve(all_frames_.size());
-    return all_frames_.back().get();
-  }
+  if (free_frames_.empty()) return add_frame();
   TxFrame* frame = free_frames_.back();
   free_frames_.pop_back();
   return frame;
@@ -540,11 +557,7 @@ void PeerLane::drop_frame(TxFrame* frame) {
 }
 
 RxChunk* PeerLane::new_chunk() {
-  if (free_chunks_.empty()) {
-    all_chunks_.push_back(std::make_unique<RxChunk>());
-    free_chunks_.reserve(all_chunks_.size());
-    return all_chunks_.back().get();
-  }
+  if (free_chunks_.empty()) return add_chunk();
   RxChunk* chunk = free_chunks_.back();
   free_chunks_.pop_back();
   return chunk;

@@ -100,6 +100,8 @@ class PeerLane final : public LaneSink {
   void send_notice(std::shared_ptr<Notice> notice);
   Status notice_received(RxChunk* chunk);
 
+  TxFrame* add_frame();
+  RxChunk* add_chunk();
   TxFrame* new_frame();
   void drop_frame(TxFrame* frame);
   RxChunk* new_chunk();

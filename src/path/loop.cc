@@ -11,6 +11,7 @@ namespace tcpx {
 
 namespace {
 constexpr int kEventsPerPoll = 64;
+constexpr uint32_t kHotPollsPerEpoll = 8;
 // A gap this long between two polls of a spinning thread means something else had our core.
 constexpr Nanos kPreemptedGap = 300 * kMicro;
 // How long we then sleep instead of spinning. Longer than a scheduler slice (3 ms), so that
@@ -143,6 +144,8 @@ bool Loop::poll_once() {
   if (any_command_.load(std::memory_order_relaxed)) busy |= run_commands();
   if (any_wake_.load(std::memory_order_relaxed)) busy |= run_wakes();
   if (!hot_.empty()) busy |= run_hot();
+  // A hot lane is polled directly; asking epoll as well every time would double its system calls.
+  if (!hot_.empty() && ++hot_polls_ % kHotPollsPerEpoll != 0) return true;
   return poll_events(0) || busy;
 }
 

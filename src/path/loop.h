@@ -118,6 +118,7 @@ class Loop {
   std::vector<uint32_t> free_sources_;
   std::vector<uint32_t> hot_;
   std::vector<uint32_t> hot_scratch_;
+  uint32_t hot_polls_ = 0;
   int engaged_ = 0;
   Nanos last_poll_ = 0;
   Nanos contended_until_ = 0;

@@ -21,6 +21,9 @@ constexpr uint64_t kTurnBytes = 4u << 20;
 // More would only take chunks away from faster lanes.
 constexpr uint32_t kQueuedPayloadFrames = 2;
 constexpr size_t kZeroBytes = 1u << 20;
+// In the middle of a payload the next bytes are due at once: for this long the lane is polled
+// directly instead of through epoll.
+constexpr Nanos kEagerFor = 20 * kMicro;
 
 // Source of the zeros that fill an abandoned frame. Never written, so it costs no memory.
 uint8_t* zeros() {
@@ -71,6 +74,10 @@ void TcpLane::on_wake() { work(); }
 bool TcpLane::on_hot() {
   if (!open_) return false;
   bool more = sink_.on_idle();
+  if (phase_ == Phase::kPayload && !readable_ && !waiting_slot_) {
+    readable_ = now_ns() < eager_until_;
+    more |= readable_;
+  }
   work();
   return open_ && more;
 }
@@ -141,7 +148,10 @@ bool TcpLane::receive(uint64_t budget) {
   }
   if (total > 0) {
     counters_.bytes_in.fetch_add(total, std::memory_order_relaxed);
-    counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
+    Nanos now = now_ns();
+    counters_.last_receive.store(now, std::memory_order_relaxed);
+    eager_until_ = now + kEagerFor;
+    if (phase_ == Phase::kPayload && !readable_) loop_.make_hot(source_index_);
   }
   return false;
 }

@@ -76,6 +76,7 @@ class TcpLane final : public Lane {
 
   // Receiving: `ahead_` takes the trailer of the current frame (if it has one) and the next header.
   bool readable_ = false;
+  Nanos eager_until_ = 0;
   bool end_hint_ = false;     // the peer has closed: read until the end is seen
   bool waiting_slot_ = false; // the sink had no receive slot
   Phase phase_ = Phase::kHeader;
