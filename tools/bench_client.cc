@@ -1,6 +1,9 @@
 #include "bench_client.h"
 
+#include <poll.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 #include <fmt/format.h>
@@ -16,14 +19,32 @@ namespace tcpx::tool {
 namespace {
 
 constexpr Nanos kRawConnect = 5 * kSecond;
+constexpr Nanos kBusy = 3 * kSecond;
 constexpr Nanos kSetupPatience = 120 * kSecond;
 
+// TCPX_TEST_BENCH_PROTOCOL plays a client of another version.
+int protocol_to_speak() {
+  const char* other = std::getenv("TCPX_TEST_BENCH_PROTOCOL");
+  return other == nullptr ? kBenchProtocol : std::atoi(other);
+}
+
+// A server that has just lost its client says busy for a moment longer.
 void greet(Control& control, BenchResult* out) {
-  out->peer = control.request("hello", {{"protocol", kBenchProtocol}, {"version", tcpx_version()}});
+  const Nanos deadline = now_ns() + kBusy;
+  while (true) {
+    try {
+      out->peer = control.request("hello",
+                                  {{"protocol", protocol_to_speak()}, {"version", tcpx_version()}});
+      return;
+    } catch (const ServerBusy&) {
+      if (now_ns() > deadline) throw;
+      poll(nullptr, 0, 200);
+    }
+  }
 }
 
 std::unique_ptr<RawLink> open_raw(Control& control, const RawRoute& route, uint32_t connections,
-                                  const Memory& memory) {
+                                  const Memory& memory, BenchResult* out) {
   const Json opened = control.request("raw_open", {{"v6", route.v6}});
   auto endpoints = opened.at("endpoints").get<std::vector<std::string>>();
   const Bytes token_bytes = from_hex(opened.at("token").get<std::string>());
@@ -41,6 +62,7 @@ std::unique_ptr<RawLink> open_raw(Control& control, const RawRoute& route, uint3
     sockets = raw_connect(endpoints, token, connections, now_ns() + kRawConnect);
   }
   control.await(accepting);
+  out->raw_endpoints = endpoints;
   return std::make_unique<RawLink>(std::move(sockets), memory.data(), memory.size());
 }
 
@@ -71,7 +93,7 @@ void run_bench(const BenchOptions& options, Engine& engine, Control& control, co
   if (!got) throw Failure(kExitFailed, "the server is gone: " + got.text());
   context.lanes = std::max(peer.lanes, 1u);
   if (options.baseline == "raw")
-    context.raw = open_raw(control, route, context.lanes, context.memory);
+    context.raw = open_raw(control, route, context.lanes, context.memory, out);
 
   for (bool write : options.writes) {
     for (uint64_t bytes : options.sizes) {

@@ -24,6 +24,7 @@ struct BenchHooks {
 
 struct BenchResult {
   Json peer;  // describe_host() of the server
+  std::vector<std::string> raw_endpoints;
   std::vector<Record> records;
 };
 

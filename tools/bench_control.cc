@@ -84,7 +84,7 @@ bool Control::next(Json* message, Nanos timeout) {
     if (!parsed.is_object()) continue;  // not from a bench
     if (note.peer != peer_) {
       const Json busy = {{"id", parsed.value("id", uint64_t{0})},
-                         {"exit", static_cast<int>(kExitFailed)},
+                         {"busy", true},
                          {"error", "this bench serves another client; try again later"}};
       (void)engine_.notify(note.peer, busy.dump(), Millis{1000});
       continue;
@@ -107,6 +107,8 @@ Json Control::await(uint64_t id, Nanos timeout) {
   Json message;
   while (next(&message, deadline - now_ns())) {
     if (message.value("id", uint64_t{0}) != id) continue;  // of a request given up
+    if (message.contains("busy"))
+      throw ServerBusy("the server says: " + message.value("error", std::string()));
     if (message.contains("error"))
       throw Failure(static_cast<ExitCode>(message.value("exit", static_cast<int>(kExitFailed))),
                     "the server says: " + message.value("error", std::string()));

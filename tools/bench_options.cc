@@ -99,6 +99,13 @@ HostPort parse_host_port(const std::string& text) {
 }
 
 void BenchOptions::add_to(CLI::App& app) {
+  add_place(app);
+  add_work(app);
+  add_measuring(app);
+  engine.add_to(app, "listen");
+}
+
+void BenchOptions::add_place(CLI::App& app) {
   auto* where = app.add_option_group("Where", "one of these");
   where
       ->add_option("--listen", listen,
@@ -110,6 +117,12 @@ void BenchOptions::add_to(CLI::App& app) {
   where->add_flag("--loopback", loopback, "both ends on this machine, as two processes");
   where->require_option(1);
   app.add_flag("--once", once, "with --listen: end after the first client");
+  app.add_option("--raw-port", raw_port,
+                 "with --listen: port for the plain connections [default any free one]")
+      ->type_name("PORT");
+}
+
+void BenchOptions::add_work(CLI::App& app) {
   app.add_option("--op", op_text, "operations, in this order")
       ->type_name("LIST")
       ->capture_default_str();
@@ -125,6 +138,15 @@ void BenchOptions::add_to(CLI::App& app) {
       ->check(CLI::Range(uint64_t{1}, kMaxPieces))
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--memory", memory, "where the bytes are")
+      ->check(CLI::IsMember({"host"}))
+      ->capture_default_str();
+  app.add_option("--path", path, "the path to measure; fails rather than use another one")
+      ->check(CLI::IsMember({"tcp"}))
+      ->capture_default_str();
+}
+
+void BenchOptions::add_measuring(CLI::App& app) {
   app.add_option("--iters", iters,
                  "timed transfers per operation and size [default UCCL_TCPX_PERF_ITERS, or as many "
                  "as fit in --duration, at least one per round]")
@@ -149,17 +171,7 @@ void BenchOptions::add_to(CLI::App& app) {
                  "and a spinning loop")
       ->check(CLI::IsMember({"raw", "none"}))
       ->capture_default_str();
-  app.add_option("--raw-port", raw_port,
-                 "with --listen: port for the plain connections [default any free one]")
-      ->type_name("PORT");
-  app.add_option("--memory", memory, "where the bytes are")
-      ->check(CLI::IsMember({"host"}))
-      ->capture_default_str();
-  app.add_option("--path", path, "the path to measure; fails rather than use another one")
-      ->check(CLI::IsMember({"tcp"}))
-      ->capture_default_str();
   app.add_flag("--json", json, "one JSON document on stdout instead of the table");
-  engine.add_to(app, "listen");
 }
 
 void BenchOptions::finish() {
@@ -168,7 +180,7 @@ void BenchOptions::finish() {
     size_text = kDefaultSizes;
     if (const auto alias = bench_alias("size")) std::tie(size_label, size_text) = *alias;
   }
-  if (iters == 0) {
+  if (iters == 0 && duration_text.empty()) {
     if (const auto alias = bench_alias("iters")) {
       if (Status s = parse_count(alias->second, &iters); !s)
         throw Failure(kExitUsage, alias->first + ": " + s.text());

@@ -43,6 +43,11 @@ struct BenchOptions {
   void add_to(CLI::App& app);
   // Reads the texts and checks what belongs together. Throws Failure.
   void finish();
+
+ private:
+  void add_place(CLI::App& app);
+  void add_work(CLI::App& app);
+  void add_measuring(CLI::App& app);
 };
 
 inline constexpr const char* kDefaultSizes = "4K,64K,1M,16M,64M";

@@ -100,6 +100,7 @@ Json describe_config(const BenchOptions& options, const ClientRun& run) {
   config["memory"] = options.memory;
   config["path"] = options.path;
   config["interfaces"] = run.interfaces;
+  config["raw_endpoints"] = run.result.raw_endpoints;
   config["peer"] = run.result.peer;
   Json& resolved = config["options"] = Json::object();
   for (auto& option : run.resolved)
@@ -109,7 +110,8 @@ Json describe_config(const BenchOptions& options, const ClientRun& run) {
 
 void serve_session(Engine& engine, tcpx_peer peer, uint16_t raw_port) {
   tcpx_peer_info info{};
-  if (!engine.peer_info(peer, &info)) throw PeerGone("the client left before it began");
+  if (!engine.peer_info(peer, &info) || info.state != TCPX_OK)
+    throw PeerGone("a client left before it was served");
   fmt::print(stderr, "client {} ({}), {} lanes on {}\n", info.name, info.engine_id, info.lanes,
              info.interfaces);
   Control control(engine, peer, nullptr);
@@ -137,6 +139,7 @@ ClientRun run_client(BenchOptions& options, const BenchHooks& hooks) {
   } catch (const Failure& failure) {
     run.code = failure.code();
     run.error = failure.what();
+    if (server && run.code == kExitFailed) run.error += server->cause_of_death();
   } catch (const nlohmann::json::exception& error) {
     run.code = kExitFailed;
     run.error = fmt::format("the server's answer is malformed: {}", error.what());

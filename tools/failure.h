@@ -30,6 +30,12 @@ class PeerGone : public Failure {
   explicit PeerGone(const std::string& text) : Failure(kExitFailed, text) {}
 };
 
+// The server is there but occupied.
+class ServerBusy : public Failure {
+ public:
+  explicit ServerBusy(const std::string& text) : Failure(kExitFailed, text) {}
+};
+
 // errno as a Failure: "listen on 1.2.3.4:5: address in use".
 [[noreturn]] void fail_errno(ExitCode code, const std::string& what, int error);
 

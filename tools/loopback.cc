@@ -101,7 +101,10 @@ void LoopbackServer::reap(bool wait_long) {
   while (!ended_) {
     ended_ = waitpid(pid_, &status_, WNOHANG) != 0;
     if (ended_ || !wait_long) return;
-    if (now_ns() > deadline) kill(pid_, SIGKILL);
+    if (now_ns() > deadline) {
+      killed_by_us_ = true;
+      kill(pid_, SIGKILL);
+    }
     poll(nullptr, 0, 2);
   }
 }
@@ -109,6 +112,12 @@ void LoopbackServer::reap(bool wait_long) {
 void LoopbackServer::check() {
   reap(false);
   if (ended_) throw Failure(kExitFailed, "the server process " + how_it_ended(status_));
+}
+
+std::string LoopbackServer::cause_of_death() {
+  reap(true);
+  if (killed_by_us_ || !WIFSIGNALED(status_)) return {};
+  return "; the server process " + how_it_ended(status_);
 }
 
 Bytes LoopbackServer::connection_info() {

@@ -24,6 +24,9 @@ class LoopbackServer {
 
   Bytes connection_info();  // waits for the server to be ready; throws Failure
   void check();             // throws Failure if the process has ended
+  // After the client has failed: waits for the server's end. "; the server process was killed by
+  // signal 9" if that is what happened, else empty.
+  std::string cause_of_death();
 
  private:
   void reap(bool wait_long);
@@ -31,6 +34,7 @@ class LoopbackServer {
   pid_t pid_ = -1;
   Fd channel_;
   bool ended_ = false;
+  bool killed_by_us_ = false;
   int status_ = 0;
 };
 

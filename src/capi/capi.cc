@@ -259,7 +259,10 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
   if (engine == nullptr || local == nullptr || remote == nullptr || out == nullptr || pieces == 0)
     return bad("a transfer needs an engine and two lists of the same length with at least one "
                "piece");
-  if (op != TCPX_WRITE && op != TCPX_READ) return bad("op must be TCPX_WRITE or TCPX_READ");
+  int op_number;  // a C caller may pass any int; reading it as the enum would be undefined
+  memcpy(&op_number, &op, sizeof op_number);
+  if (op_number != TCPX_WRITE && op_number != TCPX_READ)
+    return bad("op must be TCPX_WRITE or TCPX_READ");
   return guarded([&]() -> Status {
     auto handle = std::make_unique<tcpx_transfer>();
     handle->default_deadline = engine->engine->shared().options.deadline;

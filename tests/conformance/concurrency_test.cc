@@ -228,5 +228,33 @@ TEST_P(Concurrency, TransfersInFlightOnOnePeerDoNotDelayTheEndOfOthers) {
 
 TCPX_INSTANTIATE_CONFORMANCE(Concurrency);
 
+// Lanes join one after the other; traffic on the first ones and lanes that go meet those that come.
+TEST(LanesThatJoin, MeetTrafficAndGoodbyesSafely) {
+  const int rounds = smaller_if_sanitized(60, 15);
+  Options options = loopback_options({{"lanes", "8"}, {"io_threads", "2"}});
+  Engine target = make_engine(options);
+  Local there = make_local(target, 1 << 20, kReadWrite, 2);
+  tcpx_remote_region remote = describe(target, there.region);
+  for (int round = 0; round < rounds; ++round) {
+    Engine engine = make_engine(options);
+    Local here = make_local(engine, 1 << 20, 0, static_cast<uint64_t>(round));
+    tcpx_peer peer = 0, back = 0;
+    ASSERT_TRUE(succeeded(engine.connect(target.connection_info(), &peer)));
+    Transfer out;
+    ASSERT_TRUE(succeeded(engine.prepare(peer, TCPX_WRITE, {{here.region, 0, 1 << 20}},
+                                         {{&remote, 0, 1 << 20}}, &out)));
+    ASSERT_TRUE(succeeded(out.post()));
+    ASSERT_TRUE(succeeded(target.accept(&back, kLong)));
+    ASSERT_TRUE(succeeded(target.notify(back, "while you join", kLong)));
+    if (round % 3 != 0) {
+      ASSERT_TRUE(succeeded(out.wait(kLong))) << out.error();
+      EXPECT_EQ(mismatch(*there.memory, 0, 1 << 20, Pattern(static_cast<uint64_t>(round)), 0), -1);
+    }
+    if (round % 3 == 1) (void)engine.disconnect(peer);
+    engine.destroy();
+  }
+  target.destroy();
+}
+
 }  // namespace
 }  // namespace tcpx::test

@@ -98,15 +98,15 @@ uint8_t pattern(size_t i, int round) {
 // `target` places slowly what is written to it; `source` places slowly what it reads.
 struct SlowPair {
   SlowPlacer source_placer, target_placer;
+  std::vector<uint8_t> local, remote;  // outlive the engines
   std::unique_ptr<EngineCore> source, target;
-  std::vector<uint8_t> local, remote;
   uint64_t local_region = 0, remote_region = 0, peer = 0;
   tcpx_remote_region described{};
 
   SlowPair(size_t bytes, size_t buffers, Nanos delay)
       : source_placer(buffers, delay), target_placer(buffers, delay),
-        source(make_engine(&source_placer)), target(make_engine(&target_placer)),
-        local(bytes), remote(bytes) {
+        local(bytes), remote(bytes), source(make_engine(&source_placer)),
+        target(make_engine(&target_placer)) {
     EXPECT_TRUE(source->register_memory(local.data(), bytes, 0, &local_region).ok());
     EXPECT_TRUE(target->register_memory(remote.data(), bytes, 3, &remote_region).ok());
     EXPECT_TRUE(source->connect(target->connection_info(), &peer).ok());

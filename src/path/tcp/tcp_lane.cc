@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/text.h"
+#include "path/tcp/payload_io.h"
 
 namespace tcpx {
 
@@ -187,7 +188,7 @@ ssize_t TcpLane::receive_some(size_t* asked) {
   msghdr message{};
   message.msg_iov = iov;
   message.msg_iovlen = count;
-  return recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+  return receive_payload(fd_.get(), &message);
 }
 
 Status TcpLane::consume(size_t bytes) {
@@ -399,7 +400,7 @@ bool TcpLane::send(uint64_t budget) {
     msghdr message{};
     message.msg_iov = iov;
     message.msg_iovlen = gather(iov, &bytes);
-    ssize_t sent = sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t sent = send_payload(fd_.get(), &message);
     counters_.send_calls.fetch_add(1, std::memory_order_relaxed);
     if (sent < 0) {
       if (errno == EINTR) continue;

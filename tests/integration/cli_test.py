@@ -267,7 +267,7 @@ class Loopback(Case):
     def test_demo_prints_table_and_receipt(self):
         result = tcpx("demo", "--size", "16M")
         self.assert_ended(result, 0)
-        for text in ("write", "read", "Receipt", "s/GB", "moving", "chunk"):
+        for text in ("WRITE", "READ", "raw TCP", "ratio", "CPU s per GB", "verified", "Receipt", "moving"):
             self.assertIn(text, result.stdout)
 
 
@@ -357,6 +357,28 @@ class TwoProcesses(Case):
             self.assert_ended(self.connect(address, "--auth-key-file", wrong), 1, "auth")
             self.check_run(self.connect(address, "--auth-key-file", key))
             self.assertIsNone(server.process.poll())
+
+    def test_second_client_is_told_that_the_server_is_busy(self):
+        key, address = self.make_key(), f"127.0.0.1:{free_port()}"
+        with Listener(address, "--auth-key-file", key) as server:
+            first = subprocess.Popen(
+                [TCPX, "bench", "--connect", address, "--auth-key-file", key, "--size", "4K",
+                 "--duration", "60s"], env=environment(), stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL)
+            self.addCleanup(first.kill)
+            deadline = time.monotonic() + 20
+            while "client " not in server.output() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assert_ended(self.connect(address, "--auth-key-file", key), 1, "another client")
+            first.send_signal(signal.SIGINT)
+            self.assertEqual(first.wait(30), 130)
+            self.check_run(self.connect(address, "--auth-key-file", key))
+
+    def test_bench_protocol_mismatch_names_both_versions(self):
+        key, address = self.make_key(), f"127.0.0.1:{free_port()}"
+        with Listener(address, "--auth-key-file", key):
+            result = self.connect(address, "--auth-key-file", key, TCPX_TEST_BENCH_PROTOCOL="77")
+            self.assert_ended(result, 2, "server 1", "client 77")
 
     def test_open_needs_auth_off_on_both_sides(self):
         address = f"127.0.0.1:{free_port()}"
