@@ -157,7 +157,6 @@ Status EngineCore::init_loops() {
   for (uint32_t i = 0; i < count; ++i) {
     Loop::Settings settings;
     settings.spin = shared_.options.spin;
-    settings.spin_engaged = std::max(shared_.options.spin * 20, shared_.options.spin);
     settings.index = static_cast<int>(i);
     std::unique_ptr<Loop> loop;
     if (Status status = Loop::create(settings, &loop); !status) return status;

@@ -14,9 +14,10 @@ constexpr int kEventsPerPoll = 64;
 constexpr uint32_t kHotPollsPerEpoll = 8;
 // A gap this long between two polls of a spinning thread means something else had our core.
 constexpr Nanos kPreemptedGap = 300 * kMicro;
-// How long we then sleep instead of spinning. Longer than a scheduler slice (3 ms), so that
-// spinners on too few cores do not keep taking it from each other.
-constexpr Nanos kContendedFor = 10 * kMilli;
+// A sleep this short says that what we waited for was on its way when we gave up spinning.
+constexpr Nanos kShortSleep = 500 * kMicro;
+// With the budget at nothing, every so many idle periods a short spin tests whether it pays again.
+constexpr uint32_t kProbeEvery = 32;
 }  // namespace
 
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
@@ -39,7 +40,8 @@ Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   return {};
 }
 
-Loop::Loop(const Settings& settings) : settings_(settings), wake_bits_(kMaxSources / 64) {
+Loop::Loop(const Settings& settings)
+    : settings_(settings), wake_bits_(kMaxSources / 64), spin_budget_(settings.spin) {
   hot_.reserve(1024);
   hot_scratch_.reserve(1024);
 }
@@ -53,7 +55,9 @@ Loop::~Loop() {
 void Loop::thread_main() {
   while (!stopping_.load()) {
     epoll_event event;
+    Nanos from = now_ns();
     if (epoll_wait(outer_.get(), &event, 1, -1) < 0 && errno != EINTR) return;
+    Nanos to = now_ns();
     // Whoever drives now arms the outer epoll when it leaves; if it left before seeing the flag,
     // the second try_lock succeeds.
     if (!drive_mu_.try_lock()) {
@@ -61,13 +65,9 @@ void Loop::thread_main() {
       if (!drive_mu_.try_lock()) continue;
     }
     enter();
-    Nanos idle_since = now_ns();
+    slept(from, to);
     while (!stopping_.load(std::memory_order_relaxed) &&
-           callers_wanting_.load(std::memory_order_relaxed) == 0) {
-      bool busy = poll_once();
-      Nanos now = now_ns();
-      if (busy) idle_since = now;
-      else if (!keep_spinning(now, idle_since)) break;
+           callers_wanting_.load(std::memory_order_relaxed) == 0 && spin_or_poll()) {
     }
     thread_wants_.store(true);
     leave();
@@ -76,7 +76,7 @@ void Loop::thread_main() {
 
 void Loop::enter() {
   asleep_.store(false);
-  last_poll_ = 0;
+  idle_since_ = 0;
 }
 
 // Work that arrived between the last poll and the unlock is announced through wake_fd_, which the
@@ -236,19 +236,44 @@ void Loop::remove(uint32_t index, int fd) {
   std::erase(hot_, index);
 }
 
-bool Loop::keep_spinning(Nanos now, Nanos idle_since) {
-  if (last_poll_ != 0 && now - last_poll_ > kPreemptedGap) contended_until_ = now + kContendedFor;
+// One poll. False: nothing came for as long as it is worth spinning; sleep now.
+bool Loop::spin_or_poll() {
+  bool busy = poll_once();
+  Nanos now = now_ns();
+  if (busy) {
+    if (idle_since_ != 0) spin_budget_ = std::min(settings_.spin, 2 * spin_budget_ + kMicro);
+    idle_since_ = 0;
+    return true;
+  }
+  if (idle_since_ == 0) {
+    idle_since_ = last_poll_ = now;
+    spun_in_vain_ = false;
+    if (spin_budget_ < kMicro && ++spins_skipped_ % kProbeEvery == 0)
+      spin_budget_ = settings_.spin / 4;
+  }
+  bool preempted = now - last_poll_ > kPreemptedGap;
   last_poll_ = now;
-  if (now < contended_until_) return false;
-  return now - idle_since < (engaged_ > 0 ? settings_.spin_engaged : settings_.spin);
+  Nanos budget = engaged_ > 0 ? spin_budget_ * settings_.engaged_factor : spin_budget_;
+  if (!preempted && now - idle_since_ < budget) return true;
+  if (preempted) spin_budget_ /= 2;
+  spun_in_vain_ = spin_budget_ > 0;
+  idle_since_ = 0;
+  return false;
+}
+
+// A sleep ended. If it was short, the spin before it was in vain: whoever had the answer needed
+// our core to give it.
+void Loop::slept(Nanos from, Nanos to) {
+  if (spun_in_vain_ && to - from < kShortSleep) spin_budget_ = spin_budget_ / 2;
+  spun_in_vain_ = false;
 }
 
 void Loop::sleep_until(Nanos deadline) {
-  Nanos left = deadline - now_ns();
-  if (left <= 0) return;
+  Nanos from = now_ns();
+  if (from >= deadline) return;
   sleeps_.fetch_add(1, std::memory_order_relaxed);
-  poll_events(static_cast<int>(std::min<Nanos>(left / kMilli + 1, 1000)));
-  last_poll_ = 0;
+  int timeout = static_cast<int>(std::min<Nanos>((deadline - from) / kMilli + 1, 1000));
+  if (poll_events(timeout)) slept(from, now_ns());
 }
 
 }  // namespace tcpx

@@ -40,8 +40,8 @@ class LoopSource {
 class Loop {
  public:
   struct Settings {
-    Nanos spin = 50 * kMicro;       // idle spinning before sleep
-    Nanos spin_engaged = kMilli;    // the same while transfers are under way
+    Nanos spin = 50 * kMicro;  // idle spinning before sleep, at most
+    int engaged_factor = 20;   // times this while a frame is half-way: its rest is due
     int index = 0;
   };
 
@@ -89,7 +89,8 @@ class Loop {
   bool run_hot();
   bool has_pending() const;
   void sleep_until(Nanos deadline);
-  bool keep_spinning(Nanos now, Nanos idle_since);
+  bool spin_or_poll();
+  void slept(Nanos from, Nanos to);
   void enter();
   void leave();
   void arm(bool on);
@@ -120,8 +121,13 @@ class Loop {
   std::vector<uint32_t> hot_scratch_;
   uint32_t hot_polls_ = 0;
   int engaged_ = 0;
+  // Spinning pays while the other side has a core of its own to answer on; if it has to wait for
+  // ours, every spin delays it. What the last spins brought decides how long the next one is.
+  Nanos spin_budget_ = 0;      // 0..settings_.spin
+  Nanos idle_since_ = 0;       // 0: the last poll found work
   Nanos last_poll_ = 0;
-  Nanos contended_until_ = 0;
+  bool spun_in_vain_ = false;  // gave up spinning before this sleep
+  uint32_t spins_skipped_ = 0;
 
   std::atomic<uint64_t> sleeps_{0};
 };
@@ -149,21 +155,14 @@ bool Loop::drive_until(Stop&& stop, Nanos deadline) {
   }
   enter();
   arm(false);
-  Nanos idle_since = now_ns();
   while (!stop()) {
-    bool busy = poll_once();
-    Nanos now = now_ns();
-    if (busy) {
-      idle_since = now;
-    } else if (!keep_spinning(now, idle_since)) {
-      // Asleep first, then look: whoever ends what we wait for either sees that we sleep and
-      // signals, or we see its end here.
-      asleep_.store(true);
-      if (!has_pending() && !stop()) sleep_until(deadline);
-      asleep_.store(false);
-      idle_since = now_ns();
-    }
-    if (now >= deadline) break;
+    if (spin_or_poll()) continue;
+    if (now_ns() >= deadline) break;
+    // Asleep first, then look: whoever ends what we wait for either sees that we sleep and
+    // signals, or we see its end here.
+    asleep_.store(true);
+    if (!has_pending() && !stop()) sleep_until(deadline);
+    asleep_.store(false);
   }
   thread_wants_.store(true);  // leave() arms
   leave();

@@ -270,6 +270,37 @@ TEST_F(StoppedPeer, TransfersEndByTheirDeadlineAndLateBytesNeverLand) {
   EXPECT_TRUE(succeeded(engine.deregister(local.region)));
 }
 
+// Longer than lane_timeout, shorter than peer_timeout: all lanes are silent, so none is worse than
+// the others, and the transfer goes on when the peer does.
+TEST_F(StoppedPeer, APauseShorterThanThePeerTimeoutOnlyDelays) {
+  Options hasty = fault_options({{"peer_timeout", "30s"}, {"lane_timeout", "300ms"}, {"lanes", "3"}});
+  Engine client = make_engine(hasty);
+  Local local = make_local(client, kBytes, 0, 9);
+  tcpx_peer there = 0;
+  ASSERT_TRUE(succeeded(client.connect(victim->info(), &there)));
+  ASSERT_TRUE(succeeded(client.peer_wait(there, kLong)));
+  for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
+    SCOPED_TRACE(op == TCPX_READ ? "READ" : "WRITE");
+    Transfer transfer;
+    ASSERT_TRUE(succeeded(client.prepare(there, op, {{local.region, 0, kBytes}},
+                                         {{&remote, 0, kBytes}}, &transfer)));
+    ASSERT_TRUE(succeeded(transfer.post_notify("paused", kLong)));
+    std::this_thread::sleep_for(Ms{2});
+    victim->freeze();
+    std::this_thread::sleep_for(Ms{1'000});
+    EXPECT_TRUE(transfer.poll().in_progress());
+    victim->thaw();
+    Stopwatch watch;
+    ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
+    EXPECT_LT(watch.elapsed(), patience(2'000));
+    EXPECT_EQ(victim->check("m", 0, kBytes, 9, 0, 0), "");
+    EXPECT_EQ(mismatch(*local.memory, 0, kBytes, Pattern(9), 0), -1);
+    EXPECT_TRUE(victim->call("next 2000").ok());
+    EXPECT_EQ(victim->call("next 50").code, TCPX_IN_PROGRESS) << "notified twice";
+  }
+  client.destroy();
+}
+
 TEST_F(StoppedPeer, NotifyEndsByItsDeadline) {
   victim->freeze();
   Stopwatch watch;
