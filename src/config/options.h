@@ -28,7 +28,7 @@ struct EngineOptions {
   bool adaptive_striping = true;       // option "striping": adaptive | round_robin
   bool pacing = false;                 // wait for each chunk's confirmation before the next one
   uint32_t io_threads = 0;             // 0 = auto
-  Nanos spin = 50 * kMicro;            // how long an idle loop spins before it sleeps
+  Nanos spin = 200 * kMicro;           // how long an idle loop spins before it sleeps, at most
   Nanos deadline = 30 * kSecond;       // of a transfer or call that names none
   Nanos connect_timeout = 10 * kSecond;
   Nanos handshake_timeout = 5 * kSecond;

@@ -157,7 +157,8 @@ Status EngineCore::init_loops() {
   for (uint32_t i = 0; i < count; ++i) {
     Loop::Settings settings;
     settings.spin = shared_.options.spin;
-    settings.index = static_cast<int>(i);
+    settings.driven = &shared_.driven_loops;
+    settings.max_spinning = static_cast<int>(std::max(1u, cores() / 2));
     std::unique_ptr<Loop> loop;
     if (Status status = Loop::create(settings, &loop); !status) return status;
     shared_.loops.push_back(std::move(loop));

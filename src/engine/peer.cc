@@ -188,18 +188,18 @@ void Peer::start(TransferState& transfer, PeerLane& first) {
   LaneList all;
   if (several) all = lanes();
   Loop* here = &first.loop();
+  for (PeerLane* lane : all)  // before this thread is busy sending
+    if (lane->open() && &lane->loop() != here) lane->wake();
   bool sent = here->try_exclusive([&] {
     first.lane().flush(kPostBudget);
     for (PeerLane* lane : all)
       if (lane != &first && lane->open() && &lane->loop() == here)
         lane->lane().flush(kPostBudget);
   });
-  if (!sent) first.wake();
-  if (!several) return;
-  std::lock_guard lock(mu);
-  if (!transfer.queued) return;
+  if (sent) return;
+  first.wake();
   for (PeerLane* lane : all)
-    if (lane->open() && (&lane->loop() != here || !sent)) lane->wake();
+    if (lane->open() && &lane->loop() == here) lane->wake();
 }
 
 void Peer::enqueue_locked(const std::shared_ptr<TransferState>& transfer) {
@@ -274,6 +274,7 @@ bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
     }
     next_round_robin_ = (next_round_robin_ + 1) % static_cast<uint32_t>(lanes_.size());
   }
+  if (lane.in_flight() > 0 && left_to_idle_lanes_locked(lane)) return false;
   turn_ = turn_ + 1 < run_queue_.size() ? turn_ + 1 : 0;
   std::shared_ptr<TransferState>& transfer = run_queue_[turn_];
   TransferState& t = *transfer;
@@ -296,6 +297,22 @@ bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
     run_queue_.pop_back();
   }
   return true;
+}
+
+// The last chunks of what is queued go to lanes that have nothing to do, not behind others on a
+// lane that has: a small transfer is as fast as its busiest lane.
+bool Peer::left_to_idle_lanes_locked(const PeerLane& asking) {
+  if (lanes_.size() < 2 || run_queue_.size() > 1) return false;
+  const TransferState& t = *run_queue_[0];
+  size_t left = t.again.size() + (t.plan.chunks.size() - t.next_chunk);
+  if (left >= lanes_.size()) return false;
+  size_t idle = 0;
+  for (auto& lane : lanes_) {
+    if (!lane || lane.get() == &asking || !lane->open() || lane->in_flight() > 0) continue;
+    lane->wake();
+    ++idle;
+  }
+  return left <= idle;
 }
 
 void Peer::settle(const ChunkWork& work, uint32_t, tcpx_code code, const char* who) {

@@ -145,6 +145,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void report_stalls(Nanos now);
   PeerLane* lane_for_small_locked();
   uint32_t live_lanes_locked() const;
+  bool left_to_idle_lanes_locked(const PeerLane& asking);
 
   EngineShared& shared_;
   const uint64_t id_;

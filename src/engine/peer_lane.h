@@ -60,6 +60,7 @@ class PeerLane final : public LaneSink {
   Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) override;
   void on_sent(TxFrame* frame) override;
   void fill() override;
+  bool awaits_answer() const override { return used_ > 0; }
   bool on_idle() override;
   void on_down(const Status& status) override;
 

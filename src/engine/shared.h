@@ -46,6 +46,7 @@ struct EngineShared {
   Log log;
   RegionTable regions;
   Placer* placer = nullptr;  // null: payload is received straight into place
+  std::atomic<int> driven_loops{0};
   std::vector<std::unique_ptr<Loop>> loops;
   EngineCounters counters;
   std::unique_ptr<NoticeQueue> inbox;

@@ -74,6 +74,8 @@ class LaneSink {
   virtual void on_sent(TxFrame* frame) = 0;
   // There is room: queue more frames if there are any.
   virtual void fill() = 0;
+  // Whether the peer owes us something on this lane, so that it is worth watching closely.
+  virtual bool awaits_answer() const = 0;
   // Work without an event (placing under way). Returns whether there is more.
   virtual bool on_idle() = 0;
   // The lane is closed and out of its loop; frames still queued are handed back through on_sent.

@@ -18,6 +18,7 @@ constexpr Nanos kPreemptedGap = 300 * kMicro;
 constexpr Nanos kShortSleep = 500 * kMicro;
 // With the budget at nothing, every so many idle periods a short spin tests whether it pays again.
 constexpr uint32_t kProbeEvery = 32;
+constexpr int kDozeMillis = 5;
 }  // namespace
 
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
@@ -67,7 +68,8 @@ void Loop::thread_main() {
     enter();
     slept(from, to);
     while (!stopping_.load(std::memory_order_relaxed) &&
-           callers_wanting_.load(std::memory_order_relaxed) == 0 && spin_or_poll()) {
+           callers_wanting_.load(std::memory_order_relaxed) == 0) {
+      if (!spin_or_poll() && !doze()) break;
     }
     thread_wants_.store(true);
     leave();
@@ -75,6 +77,7 @@ void Loop::thread_main() {
 }
 
 void Loop::enter() {
+  if (settings_.driven != nullptr) settings_.driven->fetch_add(1, std::memory_order_relaxed);
   asleep_.store(false);
   idle_since_ = 0;
 }
@@ -82,6 +85,7 @@ void Loop::enter() {
 // Work that arrived between the last poll and the unlock is announced through wake_fd_, which the
 // armed thread sees.
 void Loop::leave() {
+  if (settings_.driven != nullptr) settings_.driven->fetch_sub(1, std::memory_order_relaxed);
   asleep_.store(true);
   bool pending = has_pending();
   drive_mu_.unlock();
@@ -236,6 +240,17 @@ void Loop::remove(uint32_t index, int fd) {
   std::erase(hot_, index);
 }
 
+// In the middle of a transfer the thread sleeps without giving the loop up: leaving, arming the
+// outer epoll and coming back would be four system calls for every wake-up. False: leave now.
+bool Loop::doze() {
+  if (engaged_ == 0) return false;
+  asleep_.store(true);
+  bool woken = false;
+  if (!has_pending() && callers_wanting_.load() == 0) woken = poll_events(kDozeMillis);
+  asleep_.store(false);
+  return woken;
+}
+
 // One poll. False: nothing came for as long as it is worth spinning; sleep now.
 bool Loop::spin_or_poll() {
   bool busy = poll_once();
@@ -254,6 +269,12 @@ bool Loop::spin_or_poll() {
   bool preempted = now - last_poll_ > kPreemptedGap;
   last_poll_ = now;
   Nanos budget = engaged_ > 0 ? spin_budget_ * settings_.engaged_factor : spin_budget_;
+  bool crowded = settings_.driven != nullptr &&
+                 settings_.driven->load(std::memory_order_relaxed) > settings_.max_spinning;
+  if (crowded) {
+    idle_since_ = 0;
+    return false;
+  }
   if (!preempted && now - idle_since_ < budget) return true;
   if (preempted) spin_budget_ /= 2;
   spun_in_vain_ = spin_budget_ > 0;

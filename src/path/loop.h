@@ -40,9 +40,12 @@ class LoopSource {
 class Loop {
  public:
   struct Settings {
-    Nanos spin = 50 * kMicro;  // idle spinning before sleep, at most
-    int engaged_factor = 20;   // times this while a frame is half-way: its rest is due
-    int index = 0;
+    Nanos spin = 200 * kMicro;  // idle spinning before sleep, at most
+    int engaged_factor = 5;     // times this while a frame is half-way or an answer is due
+    // Loops of the engine that are being driven, and how many of them may spin at once: with more
+    // spinners than cores they take the cores from each other, a scheduler slice at a time.
+    std::atomic<int>* driven = nullptr;
+    int max_spinning = 1 << 20;
   };
 
   static Status create(const Settings& settings, std::unique_ptr<Loop>* out);
@@ -90,6 +93,7 @@ class Loop {
   bool has_pending() const;
   void sleep_until(Nanos deadline);
   bool spin_or_poll();
+  bool doze();
   void slept(Nanos from, Nanos to);
   void enter();
   void leave();
@@ -145,6 +149,7 @@ template <class Stop>
 bool Loop::drive_until(Stop&& stop, Nanos deadline) {
   callers_wanting_.fetch_add(1);
   bool driving = drive_mu_.try_lock();
+  if (!driving) nudge();
   // The loop's thread gives way within one round of polling; another caller does not.
   for (Nanos give_up = now_ns() + 50 * kMicro; !driving && !stop() && now_ns() < give_up;)
     driving = drive_mu_.try_lock();
@@ -156,8 +161,9 @@ bool Loop::drive_until(Stop&& stop, Nanos deadline) {
   enter();
   arm(false);
   while (!stop()) {
-    if (spin_or_poll()) continue;
+    bool busy = spin_or_poll();
     if (now_ns() >= deadline) break;
+    if (busy) continue;
     // Asleep first, then look: whoever ends what we wait for either sees that we sleep and
     // signals, or we see its end here.
     asleep_.store(true);

@@ -190,7 +190,7 @@ class FenceStopped : public Fault {
   static Options patient() {
     return merged({{"peer_timeout", "30s"}, {"lane_timeout", "20s"}}, lanes_and_chunks());
   }
-  static constexpr uint64_t kRoom = smaller_if_sanitized<uint64_t>(48 << 20, 16 << 20);
+  static constexpr uint64_t kRoom = 48 << 20;
   void SetUp() override { start(patient()); }
 };
 
@@ -207,7 +207,7 @@ TEST_F(FenceStopped, LocalMemoryIsOursThoughThePeerDidNotConfirm) {
       ASSERT_TRUE(succeeded(engine.prepare(peer, op, {{local.region, 0, kRoom}},
                                            {{&remote, 0, kRoom}}, &transfer)));
       ASSERT_TRUE(succeeded(transfer.post(Ms{60'000})));
-      std::this_thread::sleep_for(Ms{3});
+      std::this_thread::sleep_for(Ms{2});
       victim.freeze();
       Stopwatch watch;
       if (*how == 'c') {

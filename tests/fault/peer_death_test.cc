@@ -273,7 +273,8 @@ TEST_F(StoppedPeer, TransfersEndByTheirDeadlineAndLateBytesNeverLand) {
 // Longer than lane_timeout, shorter than peer_timeout: all lanes are silent, so none is worse than
 // the others, and the transfer goes on when the peer does.
 TEST_F(StoppedPeer, APauseShorterThanThePeerTimeoutOnlyDelays) {
-  Options hasty = fault_options({{"peer_timeout", "30s"}, {"lane_timeout", "300ms"}, {"lanes", "3"}});
+  Options hasty = fault_options(
+      {{"peer_timeout", "30s"}, {"lane_timeout", "300ms"}, {"keepalive", "100ms"}, {"lanes", "3"}});
   Engine client = make_engine(hasty);
   Local local = make_local(client, kBytes, 0, 9);
   tcpx_peer there = 0;

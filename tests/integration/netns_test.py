@@ -261,10 +261,13 @@ class Netns(unittest.TestCase):
         self.assertIn(b"cut".hex(), b.ok("next", 5000))
         self.assertFalse(b.call("next", 100)[0], "a notification came twice")
         # The rest keeps working, at the rate of the three links that are left.
-        start = time.monotonic()
-        a.ok("post", "t", -1, "none")
-        a.ok("wait", "t", 40000)
-        rate = size / (time.monotonic() - start)
+        rates = []
+        for _ in range(3):
+            start = time.monotonic()
+            a.ok("post", "t", -1, "none")
+            a.ok("wait", "t", 40000)
+            rates.append(size / (time.monotonic() - start))
+        rate = sorted(rates)[1]
         print(f"; then {rate / (3 * GBIT * SHARE_V4):.3f} of three links", end="", flush=True)
         self.assertGreaterEqual(rate / (3 * GBIT * SHARE_V4), BAR)
 

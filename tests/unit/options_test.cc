@@ -434,7 +434,7 @@ TEST(ConfigText, HasOneLinePerRowWithOrigin) {
   EXPECT_THAT(loaded.config.to_text(),
               AllOf(HasSubstr("lanes=4 (api)\n"), HasSubstr("window=8 (TCPX_WINDOW)\n"),
                     HasSubstr("chunk_bytes=64K (UCCL_TCPX_CHUNK_BYTES)\n"),
-                    HasSubstr("spin=50us (default)\n")));
+                    HasSubstr("spin=200us (default)\n")));
 }
 
 }  // namespace

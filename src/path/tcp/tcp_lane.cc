@@ -110,7 +110,7 @@ void TcpLane::flush(uint64_t budget_bytes) {
 }
 
 void TcpLane::set_engaged() {
-  bool engaged = first_ != nullptr || phase_ != Phase::kHeader;
+  bool engaged = first_ != nullptr || phase_ != Phase::kHeader || sink_.awaits_answer();
   if (engaged != engaged_) loop_.engage(engaged ? 1 : -1);
   engaged_ = engaged;
 }
@@ -152,7 +152,7 @@ bool TcpLane::receive(uint64_t budget) {
     Nanos now = now_ns();
     counters_.last_receive.store(now, std::memory_order_relaxed);
     eager_until_ = now + kEagerFor;
-    if (phase_ == Phase::kPayload && !readable_) loop_.make_hot(source_index_);
+    if (open_ && phase_ == Phase::kPayload && !readable_) loop_.make_hot(source_index_);
   }
   return false;
 }
