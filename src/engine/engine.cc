@@ -40,6 +40,7 @@ EngineCore::EngineCore(Config config, Log log, Placer* placer) : config_(std::mo
   shared_.log = log;
   shared_.placer = placer;
   shared_.inbox = std::make_unique<NoticeQueue>();
+  tick_scratch_.reserve(64);
 }
 
 Status EngineCore::create(Config config, Log log, Placer* placer, std::unique_ptr<EngineCore>* out) {

@@ -732,7 +732,7 @@ LaneList Peer::lanes() {
   std::lock_guard lock(mu);
   LaneList out;
   for (auto& lane : lanes_)
-    if (lane) out.add(lane.get());
+    if (lane && lane->started()) out.add(lane.get());
   return out;
 }
 

@@ -116,7 +116,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool uid_known() const { return uid_known_.load(); }
   const std::string& name() const { return name_; }
   const auth::Key& session_key() const { return session_key_; }
-  LaneList lanes();                    // all that ever were
+  LaneList lanes();                    // all that ever started
   uint32_t live_lanes();
   std::string interfaces();
   void set_connect_note(std::string note) {

@@ -34,6 +34,7 @@ Status PeerLane::start(const LaneFactory& factory) {
   Status status;
   loop_.run_exclusive([&] {
     lane_ = factory(loop_, *this);
+    started_.store(true, std::memory_order_release);
     open_.store(true, std::memory_order_release);
     status = lane_->start(std::shared_ptr<LoopSource>(peer_.shared_from_this(), lane_.get()));
     if (!status) open_.store(false, std::memory_order_release);
@@ -450,7 +451,6 @@ size_t PeerLane::revoke(uint64_t region) {
       return make_region_id(piece.slot, piece.generation) == region;
     });
   };
-  if (lane_ == nullptr) return 0;
   drain_placings();
   size_t moving = 0;
   RxChunk* receiving = lane_->receiving();

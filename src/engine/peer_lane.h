@@ -30,6 +30,7 @@ class PeerLane final : public LaneSink {
   uint32_t index() const { return index_; }
   Loop& loop() const { return loop_; }
   bool open() const { return open_.load(std::memory_order_acquire); }
+  bool started() const { return started_.load(std::memory_order_acquire); }  // it has a lane
   void wake() { loop_.wake(lane_->source_index()); }
   void ask_ping() {
     ping_asked_.store(true);
@@ -113,6 +114,7 @@ class PeerLane final : public LaneSink {
   const uint32_t index_;
   Loop& loop_;
   std::unique_ptr<Lane> lane_;
+  std::atomic<bool> started_{false};
   std::atomic<bool> open_{false};
   std::atomic<bool> ping_asked_{false};
   std::atomic<uint64_t> peer_received_{0};

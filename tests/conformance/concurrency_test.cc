@@ -228,6 +228,28 @@ TEST_P(Concurrency, TransfersInFlightOnOnePeerDoNotDelayTheEndOfOthers) {
 
 TCPX_INSTANTIATE_CONFORMANCE(Concurrency);
 
+TEST(LanesThatJoin, MayBeCountedWhileTheyDo) {
+  Options options = loopback_options({{"lanes", "8"}, {"io_threads", "2"}});
+  Engine target = make_engine(options);
+  std::atomic<bool> stop{false};
+  std::thread reader([&] {
+    while (!stop) EXPECT_TRUE(counters(target).contains("peers"));
+  });
+  for (int round = 0; round < smaller_if_sanitized(30, 10); ++round) {
+    Engine engine = make_engine(options);
+    tcpx_peer peer = 0;
+    tcpx_peer_info info{};
+    EXPECT_TRUE(succeeded(engine.connect(target.connection_info(), &peer)));
+    while (engine.peer_wait(peer, Ms{0}).in_progress()) {
+      (void)engine.peer_info(peer, &info);
+      (void)engine.counters_json();
+    }
+    EXPECT_TRUE(succeeded(engine.peer_wait(peer, kLong)));
+  }
+  stop = true;
+  reader.join();
+}
+
 // Lanes join one after the other; traffic on the first ones and lanes that go meet those that come.
 TEST(LanesThatJoin, MeetTrafficAndGoodbyesSafely) {
   const int rounds = smaller_if_sanitized(60, 15);

@@ -52,9 +52,8 @@ TEST_P(LaneLoss, OneOfFourMidTransferIsSurvivedAndInTheReceipt) {
   expect_right_content();
   tcpx_receipt receipt = transfer.receipt();
   EXPECT_EQ(receipt.lanes_lost, 1u);
-  if (!kSanitized) {  // a slow engine may have had nothing on that lane just then
-    EXPECT_GT(receipt.retries, 0u);
-  }
+  // Whether the lane had a chunk under way just then is chance; tests/integration/netns_test.py
+  // cuts a link under load and looks at retries.
   EXPECT_EQ(receipt.bytes, kBytes);
   tcpx_peer_info info{};
   ASSERT_TRUE(succeeded(engine.peer_info(peer, &info)));
