@@ -66,7 +66,8 @@ TEST_F(LoopTest, ACallerDrivesAndTheThreadTakesOverAfter) {
     long before = source->received;
     ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
     loop->drive_until([&] { return source->received > before; }, now_ns() + 5 * kSecond);
-    ASSERT_GT(source->received, before);
+    // It returns at once when the loop's thread is quicker; the byte is served all the same.
+    ASSERT_TRUE(eventually([&] { return source->received > before; }));
     ASSERT_EQ(send(outside.get(), "y", 1, 0), 1);
     ASSERT_TRUE(eventually([&] { return source->received == before + 2; })) << "round " << round;
   }
