@@ -5,7 +5,7 @@ What it shows: lanes spread over the interfaces and their rates add up; a slow l
 and no more; a link that goes down mid-transfer costs a lane, not the transfer; IPv6; listening only
 where asked; the port range. No traffic leaves the namespaces.
 
-    test_netns.py [--strict] [unittest arguments]
+    netns_test.py [--strict] [unittest arguments]
 
 The rates are benchmarks, so by default the bar is 0.85 of the ceiling; --strict asks for 0.95.
 Programs: TCPX_TEST_CLI (or TCPX_BIN) is the tcpx command, TCPX_TEST_PEER the line-driven peer of
