@@ -141,6 +141,17 @@ inline int64_t mismatch(const Memory& memory, uint64_t offset, uint64_t length,
   return -1;
 }
 
+// Where a word of `memory` is what the pattern has in its place; size() if none is: then none of
+// the pattern's bytes was copied here.
+inline uint64_t first_trace(const Memory& memory, const Pattern& pattern) {
+  std::vector<uint8_t> seen(memory.size()), unwanted(memory.size());
+  memory.load(0, seen.data(), seen.size());
+  pattern.fill(unwanted.data(), unwanted.size(), 0);
+  for (uint64_t at = 0; at + 8 <= seen.size(); at += 8)
+    if (std::memcmp(seen.data() + at, unwanted.data() + at, 8) == 0) return at;
+  return memory.size();
+}
+
 inline uint64_t digest(const Memory& memory, uint64_t offset, uint64_t length) {
   if (memory.host() != nullptr) return Digest::of(memory.host() + offset, length);
   std::vector<uint8_t> all(length);

@@ -9,6 +9,7 @@
 //   fill NAME OFF LEN SEED ITER POS       check NAME OFF LEN SEED ITER POS
 //   digest NAME OFF LEN -> hex            bytes NAME OFF LEN -> hex
 //   sentinel NAME SEED MS                 (fills, then checks for MS that nothing lands)
+//   no_trace NAME SEED ITER               (no word is what that pattern has in its place)
 //   deregister NAME                       damage NAME
 //   connect HEX -> peer    connect_address ADDR -> peer    wait_peer PEER MS    accept MS -> peer
 //   peer_info PEER -> json                disconnect PEER
@@ -121,7 +122,8 @@ class PeerProgram {
         {"destroy", &P::destroy},       {"memory", &P::memory},
         {"fill", &P::fill_block},       {"check", &P::check},
         {"digest", &P::digest_block},   {"bytes", &P::bytes},
-        {"sentinel", &P::sentinel},     {"deregister", &P::deregister},
+        {"sentinel", &P::sentinel},     {"no_trace", &P::no_trace},
+        {"deregister", &P::deregister},
         {"damage", &P::damage},         {"connect", &P::connect},
         {"connect_address", &P::connect_address},
         {"wait_peer", &P::wait_peer},   {"accept", &P::accept},
@@ -224,6 +226,14 @@ class PeerProgram {
       int64_t bad = mismatch(*block.memory, 0, block.memory->size(), pattern, 0);
       if (bad >= 0) throw Failure{TCPX_INTERNAL, "a foreign byte landed at " + std::to_string(bad)};
     }
+    return {};
+  }
+  std::string no_trace(Args& args) {
+    Block& block = at(blocks_, args.text());
+    uint64_t seed = args.number();
+    uint64_t found = first_trace(*block.memory, Pattern(seed, args.number()));
+    if (found < block.memory->size())
+      throw Failure{TCPX_INTERNAL, "has it at " + std::to_string(found)};
     return {};
   }
   std::string deregister(Args& args) {
