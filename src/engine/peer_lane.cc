@@ -34,10 +34,11 @@ Status PeerLane::start(const LaneFactory& factory) {
   Status status;
   loop_.run_exclusive([&] {
     lane_ = factory(loop_, *this);
+    status = lane_->start(std::shared_ptr<LoopSource>(peer_.shared_from_this(), lane_.get()));
+    if (!status) return;
+    // Only now: others wake an open lane by the place it has in its loop.
     started_.store(true, std::memory_order_release);
     open_.store(true, std::memory_order_release);
-    status = lane_->start(std::shared_ptr<LoopSource>(peer_.shared_from_this(), lane_.get()));
-    if (!status) open_.store(false, std::memory_order_release);
   });
   return status;
 }

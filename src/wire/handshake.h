@@ -90,7 +90,7 @@ struct Welcome {
   uint16_t status = 0;
   uint64_t session = 0;
   uint32_t lanes = 1;              // how many lanes the session will have
-  uint64_t chunk_bytes = 0;        // largest chunk of this session (the smaller of both)
+  uint64_t chunk_bytes = 0;        // largest chunk the server sends; all accept kMaxChunkBytes
   uint32_t window = 0;             // chunks in flight per lane (the smaller of both)
   std::string name;                // server's, at most kNameBytes - 1
   std::vector<Address> addresses;  // where further lanes may connect, at most kMaxAddresses

@@ -1,4 +1,4 @@
-// The two system calls that touch user memory.
+// The system calls that touch user memory.
 //
 // Under ThreadSanitizer they bypass its interceptors: the bytes are the application's, two peers
 // may write them at once, and what orders an access after a transfer often is a message through
@@ -29,6 +29,16 @@ inline ssize_t receive_payload(int fd, msghdr* message) {
   return syscall(SYS_recvmsg, fd, message, MSG_DONTWAIT);
 #else
   return recvmsg(fd, message, MSG_DONTWAIT);
+#endif
+}
+
+// Receives and drops.
+inline ssize_t discard_payload(int fd, size_t bytes) {
+  constexpr int kFlags = MSG_DONTWAIT | MSG_TRUNC;
+#if defined(__SANITIZE_THREAD__)
+  return syscall(SYS_recvfrom, fd, nullptr, bytes, kFlags, nullptr, nullptr);
+#else
+  return recv(fd, nullptr, bytes, kFlags);
 #endif
 }
 

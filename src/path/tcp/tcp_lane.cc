@@ -169,7 +169,7 @@ ssize_t TcpLane::receive_some(size_t* asked) {
   } else if (phase_ == Phase::kPayload && payload_left_ > 0) {
     if (chunk_->discard) {
       *asked = payload_left_;
-      return recv(fd_.get(), nullptr, payload_left_, MSG_DONTWAIT | MSG_TRUNC);
+      return discard_payload(fd_.get(), payload_left_);
     }
     for (size_t i = landing_at_; i < chunk_->landing.size(); ++i) {
       if (count == kMaxIov) {
