@@ -23,7 +23,8 @@ struct tcpx_engine {
 };
 struct tcpx_transfer {
   std::shared_ptr<tcpx::TransferState> transfer;
-  Nanos default_deadline;
+  Nanos default_deadline;    // copied: the handle may outlive the engine
+  uint64_t max_notify_bytes;
   std::string error_text;
 };
 
@@ -77,6 +78,11 @@ Status copy_out(const void* bytes, size_t size, void* buffer, size_t* length) {
     return tcpx::bad_call(TCPX_BUFFER_TOO_SMALL, strf("{} bytes are needed", size));
   if (size > 0) memcpy(buffer, bytes, size);
   return {};
+}
+
+Status too_long(size_t length, uint64_t limit) {
+  return tcpx::bad_call(TCPX_LIMIT,
+                        strf("notification of {} bytes; max_notify_bytes is {}", length, limit));
 }
 
 tcpx_code transfer_code(tcpx_transfer* transfer) {
@@ -266,6 +272,7 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
   return guarded([&]() -> Status {
     auto handle = std::make_unique<tcpx_transfer>();
     handle->default_deadline = engine->engine->shared().options.deadline;
+    handle->max_notify_bytes = engine->engine->shared().options.max_notify_bytes;
     Status status = engine->engine->prepare(peer, op, {local, pieces}, {remote, pieces},
                                             &handle->transfer);
     if (status) *out = handle.release();
@@ -282,10 +289,8 @@ tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args) {
     tcpx::Peer& peer = *transfer->transfer->peer;
     std::shared_ptr<tcpx::Notice> notice;
     if (args != nullptr && args->has_notify != 0) {
-      uint64_t limit = peer.shared().options.max_notify_bytes;
-      if (args->notify_length > limit)
-        return tcpx::bad_call(TCPX_LIMIT, strf("notification of {} bytes; max_notify_bytes "
-                                                      "is {}", args->notify_length, limit));
+      if (args->notify_length > transfer->max_notify_bytes)
+        return too_long(args->notify_length, transfer->max_notify_bytes);
       notice = std::make_shared<tcpx::Notice>();
       auto* bytes = static_cast<const uint8_t*>(args->notify);
       notice->bytes.assign(bytes, bytes + args->notify_length);
@@ -360,9 +365,7 @@ tcpx_code tcpx_notify(tcpx_engine* engine, tcpx_peer id, const void* bytes, size
     return bad("engine and bytes must not be null");
   return guarded([&]() -> Status {
     uint64_t limit = engine->engine->shared().options.max_notify_bytes;
-    if (length > limit)
-      return tcpx::bad_call(TCPX_LIMIT, strf("notification of {} bytes; max_notify_bytes is "
-                                                    "{}", length, limit));
+    if (length > limit) return too_long(length, limit);
     std::shared_ptr<tcpx::Peer> peer;
     if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
     auto notice = std::make_shared<tcpx::Notice>();

@@ -556,6 +556,18 @@ bool Peer::next_control(wire::Header* out) {
   return true;
 }
 
+void Peer::send_again_locked(const std::vector<ChunkWork>& works) {
+  for (const ChunkWork& work : works) {
+    TransferState& t = *work.transfer;
+    if (!t.live || t.id != work.transfer_id) continue;
+    --t.in_flight;
+    ++t.retries;
+    t.again.push_back(work.chunk);
+    if (t.ending) progress_locked(work.transfer);
+    else enqueue_locked(work.transfer);
+  }
+}
+
 void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
                      std::vector<ChunkWork> reads) {
   bool last;
@@ -569,15 +581,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
       ++lanes_lost_;
       shared_.counters.lanes_lost.fetch_add(1);
       for (auto& transfer : live_) ++transfer->lanes_lost;
-      for (ChunkWork& work : reads) {
-        TransferState& t = *work.transfer;
-        if (!t.live || t.id != work.transfer_id) continue;
-        --t.in_flight;
-        ++t.retries;
-        t.again.push_back(work.chunk);
-        if (t.ending) progress_locked(work.transfer);
-        else enqueue_locked(work.transfer);
-      }
+      send_again_locked(reads);
       limbo_[lane.index()] = std::move(writes);
       // The same question again for every lane not yet confirmed: it may have been on this one.
       for (auto& [index, works] : limbo_) {
@@ -628,15 +632,7 @@ void Peer::lane_down_confirmed(uint32_t index) {
   std::lock_guard lock(mu);
   auto found = limbo_.find(index);
   if (found == limbo_.end()) return;
-  for (ChunkWork& work : found->second) {
-    TransferState& t = *work.transfer;
-    if (!t.live || t.id != work.transfer_id) continue;
-    --t.in_flight;
-    ++t.retries;
-    t.again.push_back(work.chunk);
-    if (t.ending) progress_locked(work.transfer);
-    else enqueue_locked(work.transfer);
-  }
+  send_again_locked(found->second);
   limbo_.erase(found);
   for (auto& lane : lanes_)
     if (lane && lane->open()) lane->wake();

@@ -137,6 +137,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void progress_locked(const std::shared_ptr<TransferState>& transfer);
   void finish_locked(TransferState& transfer, tcpx_code code);
   void fail_locked(const std::shared_ptr<TransferState>& transfer, const Status& status);
+  void send_again_locked(const std::vector<ChunkWork>& works);
   void queue_notice_locked(const std::shared_ptr<Notice>& notice);
   bool stop(const std::shared_ptr<TransferState>& transfer, bool forget);
   void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status);
