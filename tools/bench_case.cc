@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include <fmt/format.h>
+#include "print.h"
 
 #include "base/units.h"
 #include "bench_server.h"
@@ -76,7 +76,7 @@ void BenchCase::run(Record* record) {
 void BenchCase::show(const std::string& what) const {
   if (context_.hooks.progress)
     context_.hooks.progress(
-        fmt::format("{} {}: {}", write_ ? "write" : "read", format_size(bytes_), what));
+        strf("{} {}: {}", write_ ? "write" : "read", format_size(bytes_), what));
 }
 
 void BenchCase::prepare(Record* record) {
@@ -144,7 +144,7 @@ uint64_t BenchCase::transfers_in_round(uint64_t index) const {
 }
 
 void BenchCase::round(uint64_t index) {
-  show(fmt::format("round {} of {}", index + 1, rounds_));
+  show(strf("round {} of {}", index + 1, rounds_));
   const bool verify = context_.options.verify;
   const uint64_t count = transfers_in_round(index);
   uint64_t left = count;
@@ -221,8 +221,8 @@ double BenchCase::transfer_once() {
 void BenchCase::fail_transfer(const Result& result, const char* doing) {
   const std::string reason = transfer_.error();
   std::string text =
-      fmt::format("{} of {} failed in {}: {}: {}", write_ ? "write" : "read", format_size(bytes_),
-                  doing, result.name(), reason.empty() ? result.text() : reason);
+      strf("{} of {} failed in {}: {}: {}", write_ ? "write" : "read", format_size(bytes_), doing,
+           result.name(), reason.empty() ? result.text() : reason);
   const Json receipt = Json::parse(transfer_.receipt_json(), nullptr, false);
   if (receipt.is_object()) text += "\nreceipt: " + receipt.dump();
   context_.control.check_peer();  // a dead server is the better explanation
@@ -231,8 +231,8 @@ void BenchCase::fail_transfer(const Result& result, const char* doing) {
 
 void BenchCase::fail_verification(const std::string& what) {
   throw Failure(kExitVerification,
-                fmt::format("{} of {}: data verification failed in verified transfer {}: {}",
-                            write_ ? "write" : "read", format_size(bytes_), verified_, what));
+                strf("{} of {}: data verification failed in verified transfer {}: {}",
+                     write_ ? "write" : "read", format_size(bytes_), verified_, what));
 }
 
 // The timed part has ended, so nothing of it may still be under way on either side. What the other
@@ -243,9 +243,9 @@ void BenchCase::check_idle(uint64_t server_live) const {
   while (own + server_live > 0) {
     if (now_ns() > deadline)
       throw Failure(kExitFailed,
-                    fmt::format("after the timed part {} transfers and chunks are live here and {} "
-                                "at the server",
-                                own, server_live));
+                    strf("after the timed part {} transfers and chunks are live here and {} "
+                         "at the server",
+                         own, server_live));
     server_live = context_.control.request("barrier").at("live").get<uint64_t>();
     own = live_transfers(context_.engine);
   }
@@ -270,7 +270,7 @@ double BenchCase::run_raw(RawLoop loop, uint64_t transfers, std::vector<Nanos>* 
 }
 
 void BenchCase::warm_up_raw(RawLoop loop) {
-  show(fmt::format("warming up raw {}", raw_loop_name(loop)));
+  show(strf("warming up raw {}", raw_loop_name(loop)));
   auto& times_us = raw_[static_cast<int>(loop)].times_us;
   for (uint64_t transfers = 1; transfers <= 4096; transfers *= 4) {
     std::vector<Nanos> times;
@@ -331,7 +331,7 @@ void BenchCase::finish(Record* record) {
   if (!record->receipt_json.is_object()) record->receipt_json = nullptr;
   if (record->receipt.bytes != bytes_)
     throw Failure(kExitFailed,
-                  fmt::format("the receipt says {} bytes, not {}", record->receipt.bytes, bytes_));
+                  strf("the receipt says {} bytes, not {}", record->receipt.bytes, bytes_));
   finish_raw(record);
 }
 

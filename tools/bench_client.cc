@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include <fmt/format.h>
+#include "print.h"
 
 #include "base/units.h"
 #include "bench_case.h"

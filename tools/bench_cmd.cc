@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <memory>
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include "print.h"
 
 #include "base/units.h"
 #include "bench_run.h"
@@ -20,12 +20,12 @@ class Progress {
  public:
   void show(const std::string& text) {
     if (!terminal_) return;
-    fmt::print(stderr, "\r\033[K{}", text);
+    print(stderr, "\r\033[K{}", text);
     std::fflush(stderr);
     shown_ = true;
   }
   void clear() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
+    if (shown_) print(stderr, "\r\033[K");
     shown_ = false;
   }
 
@@ -42,23 +42,23 @@ BenchHooks table_hooks(Progress& progress, const std::string& head,
   hooks.progress = [&progress](const std::string& text) { progress.show(text); };
   hooks.record = [&progress, started, head, row](const Record& record) {
     progress.clear();
-    if (!*started) fmt::print("{}\n", head);
+    if (!*started) print(stdout, "{}\n", head);
     *started = true;
-    fmt::print("{}\n", row(record));
+    print(stdout, "{}\n", row(record));
     std::fflush(stdout);
   };
   return hooks;
 }
 
 int report_error(const ClientRun& run) {
-  if (run.code != kExitOk) fmt::print(stderr, "tcpx: {}\n", run.error);
+  if (run.code != kExitOk) print(stderr, "tcpx: {}\n", run.error);
   return run.code;
 }
 
 std::string bench_title(const BenchOptions& options) {
   const auto resolved = options.engine.resolve();
   const auto value = [&](const char* name) { return find_option(resolved, name).value; };
-  return fmt::format(
+  return strf(
       "tcpx bench, {}: memory {}, path {}, chunk_bytes {}, window {}, port_range {}, size {}; "
       "GB = 10^9 bytes, K/M/G = powers of two",
       options.loopback ? "two processes on this machine" : "to " + options.connect, options.memory,
@@ -75,10 +75,10 @@ int run_bench_command(BenchOptions& options) {
   const ClientRun run = run_client(options, hooks);
   progress.clear();
   if (options.json) {
-    fmt::print("{}\n", bench_document(options, run).dump(2));
+    print(stdout, "{}\n", bench_document(options, run).dump(2));
   } else {
     for (auto& record : run.result.records)
-      if (record.error.empty()) fmt::print("{}\n", perf_line(record));
+      if (record.error.empty()) print(stdout, "{}\n", perf_line(record));
   }
   std::fflush(stdout);
   return report_error(run);
@@ -89,7 +89,7 @@ int run_demo_command(BenchOptions& options) {
   options.finish();
   handle_signals();
   Progress progress;
-  const std::string head = fmt::format(
+  const std::string head = strf(
       "Two processes on this machine, authenticated to each other, move {} each way over loopback\n"
       "TCP. Every byte of the first transfer and of the last one of every round is checked.\n"
       "GB = 10^9 bytes; raw TCP = as many plain connections, alternating in the same run.\n\n{}",
@@ -97,7 +97,7 @@ int run_demo_command(BenchOptions& options) {
   const ClientRun run = run_client(options, table_hooks(progress, head, short_row));
   progress.clear();
   if (run.code == kExitOk && !run.result.records.empty())
-    fmt::print("\n{}", readable_receipt(run.result.records.back().receipt));
+    print(stdout, "\n{}", readable_receipt(run.result.records.back().receipt));
   std::fflush(stdout);
   return report_error(run);
 }

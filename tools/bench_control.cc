@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include "print.h"
 
 #include "failure.h"
 #include "signals.h"
@@ -44,7 +44,7 @@ Engine make_engine(const std::vector<std::pair<std::string, std::string>>& optio
   if (!made) {
     const bool usage = made.code() == TCPX_BAD_CONFIG || made.code() == TCPX_INVALID_ARGUMENT;
     throw Failure(usage ? kExitUsage : kExitEnvironment,
-                  fmt::format("cannot start the engine: {}", made.text()));
+                  strf("cannot start the engine: {}", made.text()));
   }
   return engine;
 }
@@ -59,14 +59,14 @@ void Control::check_peer() {
   const Result got = engine_.peer_info(peer_, &info);
   if (!got) throw PeerGone("the other side is gone: " + got.text());
   if (info.state != TCPX_OK && info.state != TCPX_IN_PROGRESS)
-    throw PeerGone(fmt::format("the other side is gone: {}", tcpx_code_name(info.state)));
+    throw PeerGone(strf("the other side is gone: {}", tcpx_code_name(info.state)));
 }
 
 void Control::post(const Json& message) {
   const Result sent = engine_.notify(peer_, message.dump(), Millis{kPatience / kMilli});
   if (sent) return;
   if (alive_) alive_();
-  throw PeerGone(fmt::format("cannot reach the other side: {}: {}", sent.name(), sent.text()));
+  throw PeerGone(strf("cannot reach the other side: {}: {}", sent.name(), sent.text()));
 }
 
 bool Control::next(Json* message, Nanos timeout) {
@@ -144,7 +144,7 @@ double cpu_seconds() {
 }
 
 std::string to_hex(const uint8_t* bytes, size_t length) {
-  return fmt::format("{:02x}", fmt::join(bytes, bytes + length, ""));
+  return strf("{:02x}", fmt::join(bytes, bytes + length, ""));
 }
 
 Bytes from_hex(const std::string& text) {

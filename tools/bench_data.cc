@@ -9,7 +9,7 @@
 #include <random>
 #include <utility>
 
-#include <fmt/format.h>
+#include "print.h"
 
 #include "failure.h"
 
@@ -85,8 +85,7 @@ void fill_bytes(uint8_t* at, uint64_t length, uint64_t salt, uint64_t position) 
 std::string find_touched(const uint8_t* at, uint64_t length, uint8_t expected, uint64_t offset) {
   for (uint64_t i = 0; i < length; ++i)
     if (at[i] != expected)
-      return fmt::format("memory offset {} is no part of the transfer and was overwritten",
-                         offset + i);
+      return strf("memory offset {} is no part of the transfer and was overwritten", offset + i);
   return {};
 }
 
@@ -108,8 +107,7 @@ uint64_t slot_size(uint64_t bytes, uint64_t pieces) {
 Memory::Memory(uint64_t size)
     : size_((std::max<uint64_t>(size, 1) + kHugePage - 1) / kHugePage * kHugePage) {
   void* at = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED)
-    fail_errno(kExitEnvironment, fmt::format("allocating {} bytes", size_), errno);
+  if (at == MAP_FAILED) fail_errno(kExitEnvironment, strf("allocating {} bytes", size_), errno);
   data_ = static_cast<uint8_t*>(at);
   madvise(data_, size_, MADV_HUGEPAGE);  // a wish
 }
@@ -169,9 +167,9 @@ std::string find_error(const Memory& memory, const Layout& layout, bool client, 
     const uint64_t offset = piece.offset(client);
     const uint8_t* at = memory.data() + offset;
     if (const auto wrong = first_difference(at, piece.length, salt, piece.position))
-      return fmt::format("byte {} of {} (piece {}, memory offset {}) is 0x{:02x}, not 0x{:02x}",
-                         piece.position + *wrong, layout.bytes(), i, offset + *wrong, at[*wrong],
-                         byte_at(salt, piece.position + *wrong));
+      return strf("byte {} of {} (piece {}, memory offset {}) is 0x{:02x}, not 0x{:02x}",
+                  piece.position + *wrong, layout.bytes(), i, offset + *wrong, at[*wrong],
+                  byte_at(salt, piece.position + *wrong));
     const uint64_t rest = layout.slot() - piece.length;
     if (auto text = find_touched(at + piece.length, rest, untouched, offset + piece.length);
         !text.empty())

@@ -3,8 +3,8 @@
 #include <sstream>
 #include <tuple>
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include "print.h"
 
 #include "base/units.h"
 #include "failure.h"
@@ -33,7 +33,7 @@ void add_range(const std::string& text, size_t dots, const std::string& label,
                std::vector<uint64_t>* out) {
   const uint64_t low = parse_one_size(text.substr(0, dots), label);
   const uint64_t high = parse_one_size(text.substr(dots + 2), label);
-  if (low > high) throw Failure(kExitUsage, fmt::format("{}: {} is empty", label, text));
+  if (low > high) throw Failure(kExitUsage, strf("{}: {} is empty", label, text));
   for (uint64_t size = low;; size *= 2) {
     out->push_back(size);
     if (size > high / 2) return;
@@ -59,7 +59,7 @@ std::vector<bool> parse_ops(const std::string& text) {
   std::vector<bool> out;
   for (auto& part : split(text)) {
     if (part != "write" && part != "read")
-      throw Failure(kExitUsage, fmt::format("--op: '{}' is neither write nor read", part));
+      throw Failure(kExitUsage, strf("--op: '{}' is neither write nor read", part));
     out.push_back(part == "write");
   }
   if (out.empty()) throw Failure(kExitUsage, "--op: empty; e.g. write,read");
@@ -67,14 +67,13 @@ std::vector<bool> parse_ops(const std::string& text) {
 }
 
 std::string HostPort::to_string() const {
-  return fmt::format(fmt::runtime(host.find(':') == std::string::npos ? "{}:{}" : "[{}]:{}"), host,
-                     port);
+  return strf(fmt::runtime(host.find(':') == std::string::npos ? "{}:{}" : "[{}]:{}"), host, port);
 }
 
 HostPort parse_host_port(const std::string& text) {
   const auto bad = [&](const char* why) {
-    return Failure(kExitUsage, fmt::format("'{}' {}; e.g. 10.0.0.1:{}, [fd00::1]:{}, node7:{}",
-                                           text, why, kDefaultPort, kDefaultPort, kDefaultPort));
+    return Failure(kExitUsage, strf("'{}' {}; e.g. 10.0.0.1:{}, [fd00::1]:{}, node7:{}", text, why,
+                                    kDefaultPort, kDefaultPort, kDefaultPort));
   };
   HostPort out;
   std::string rest;
@@ -127,10 +126,10 @@ void BenchOptions::add_work(CLI::App& app) {
       ->type_name("LIST")
       ->capture_default_str();
   app.add_option("--size", size_text,
-                 fmt::format("total bytes of one transfer: sizes and ranges with doubling steps, "
-                             "e.g. 4K,1M or 4K..64M; K, M and G are powers of two; 'sweep' is "
-                             "4K..256M [default UCCL_TCPX_PERF_SIZE or {}]",
-                             kDefaultSizes))
+                 strf("total bytes of one transfer: sizes and ranges with doubling steps, "
+                      "e.g. 4K,1M or 4K..64M; K, M and G are powers of two; 'sweep' is "
+                      "4K..256M [default UCCL_TCPX_PERF_SIZE or {}]",
+                      kDefaultSizes))
       ->type_name("SIZES");
   app.add_option("--pieces", pieces,
                  "cut each transfer into N equal pieces, scattered with gaps in a different random "
@@ -188,7 +187,7 @@ void BenchOptions::finish() {
   }
   for (auto& where : {listen, connect}) (void)parse_host_port(where);
   if (!connect.empty() && parse_host_port(connect).host.empty())
-    throw Failure(kExitUsage, fmt::format("--connect: '{}' has no host", connect));
+    throw Failure(kExitUsage, strf("--connect: '{}' has no host", connect));
   sizes = parse_sizes(size_text, size_label);
   writes = parse_ops(op_text);
   if (!duration_text.empty()) {

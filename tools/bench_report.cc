@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
+#include "print.h"
 
 #include "base/units.h"
 
@@ -82,7 +82,7 @@ Json Record::to_json() const {
 }
 
 std::string table_header() {
-  return fmt::format(
+  return strf(
       "{:<5} {:>6} {:>6} {:>5} | {:>7} {:>7} {:>7} | {:>9} {:>9} | {:>8} {:>9} {:<8} | {:>5} | "
       "{:>8} | {}",
       "op", "size", "pieces", "lanes", "GB/s", "p10", "p90", "p50 us", "p99 us", "raw GB/s",
@@ -92,10 +92,10 @@ std::string table_header() {
 std::string table_row(const Record& record) {
   const auto& raw = record.best_raw();
   const std::string raw_text =
-      raw ? fmt::format("{:>8.3f} {:>9.1f} {:<8} | {:>5.2f}", raw->gb_per_s, raw->latency_us,
-                        raw_loop_name(record.better_raw), record.ratio_to_raw)
-          : fmt::format("{:>8} {:>9} {:<8} | {:>5}", "-", "-", "-", "-");
-  return fmt::format(
+      raw ? strf("{:>8.3f} {:>9.1f} {:<8} | {:>5.2f}", raw->gb_per_s, raw->latency_us,
+                 raw_loop_name(record.better_raw), record.ratio_to_raw)
+          : strf("{:>8} {:>9} {:<8} | {:>5}", "-", "-", "-", "-");
+  return strf(
       "{:<5} {:>6} {:>6} {:>5} | {:>7.3f} {:>7.3f} {:>7.3f} | {:>9.1f} {:>9.1f} | {} | {:>8.3f} | "
       "{}",
       op_name(record.write), format_size(record.bytes), record.pieces, record.lanes,
@@ -104,42 +104,42 @@ std::string table_row(const Record& record) {
 }
 
 std::string short_header() {
-  return fmt::format("{:<6} {:>6} {:>10} {:>14} {:>7} {:>15} {:>13}", "", "size", "GB/s",
-                     "raw TCP GB/s", "ratio", "CPU s per GB", "content");
+  return strf("{:<6} {:>6} {:>10} {:>14} {:>7} {:>15} {:>13}", "", "size", "GB/s", "raw TCP GB/s",
+              "ratio", "CPU s per GB", "content");
 }
 
 std::string short_row(const Record& record) {
   const auto& raw = record.best_raw();
-  return fmt::format("{:<6} {:>6} {:>10.3f} {:>14.3f} {:>7.2f} {:>15.3f} {:>13}",
-                     record.write ? "WRITE" : "READ", format_size(record.bytes),
-                     record.gb_per_s.median, raw ? raw->gb_per_s : 0, record.ratio_to_raw,
-                     record.cpu_s_per_gb, record.verified ? "verified" : "not checked");
+  return strf("{:<6} {:>6} {:>10.3f} {:>14.3f} {:>7.2f} {:>15.3f} {:>13}",
+              record.write ? "WRITE" : "READ", format_size(record.bytes), record.gb_per_s.median,
+              raw ? raw->gb_per_s : 0, record.ratio_to_raw, record.cpu_s_per_gb,
+              record.verified ? "verified" : "not checked");
 }
 
 std::string perf_line(const Record& record) {
-  return fmt::format("[PERF] Avg: {:.3f} ms, BW: {:.2f} GB/s ({} {})", record.mean_us / 1e3,
-                     static_cast<double>(record.bytes) / record.mean_us * 1e6 / kGb,
-                     op_name(record.write), format_size(record.bytes));
+  return strf("[PERF] Avg: {:.3f} ms, BW: {:.2f} GB/s ({} {})", record.mean_us / 1e3,
+              static_cast<double>(record.bytes) / record.mean_us * 1e6 / kGb, op_name(record.write),
+              format_size(record.bytes));
 }
 
 std::string readable_receipt(const tcpx_receipt& r) {
-  std::string out = fmt::format("Receipt of the last {}:\n", r.op == TCPX_WRITE ? "WRITE" : "READ");
+  std::string out = strf("Receipt of the last {}:\n", r.op == TCPX_WRITE ? "WRITE" : "READ");
   const auto line = [&out](const char* name, const std::string& value) {
-    out += fmt::format("  {:<16} {}\n", name, value);
+    out += strf("  {:<16} {}\n", name, value);
   };
   line("result", tcpx_code_name(r.result));
-  line("path", fmt::format("{}, interfaces {}", r.path, r.interfaces));
-  line("bytes", fmt::format("{} in {} piece(s), {} run(s), {} chunk(s)", r.bytes, r.pieces, r.runs,
-                            r.chunks));
-  line("lanes", fmt::format("{} used, {} lost, {} chunk(s) sent again", r.lanes_used, r.lanes_lost,
-                            r.retries));
-  line("staging copies", fmt::format("{} bytes", r.staging_copies));
-  line("peer generation", fmt::format("{:016x}", r.peer_generation));
-  line("queued", fmt::format("{:>12.1f} us  (post to first chunk out)", r.queued_us));
-  line("moving", fmt::format("{:>12.1f} us  (first chunk out to last one confirmed)", r.moving_us));
-  line("notification", fmt::format("{:>12.1f} us", r.notify_us));
-  line("total", fmt::format("{:>12.1f} us  ({:.3f} GB/s)", r.total_us,
-                            r.total_us > 0 ? static_cast<double>(r.bytes) / r.total_us / 1e3 : 0));
+  line("path", strf("{}, interfaces {}", r.path, r.interfaces));
+  line("bytes",
+       strf("{} in {} piece(s), {} run(s), {} chunk(s)", r.bytes, r.pieces, r.runs, r.chunks));
+  line("lanes",
+       strf("{} used, {} lost, {} chunk(s) sent again", r.lanes_used, r.lanes_lost, r.retries));
+  line("staging copies", strf("{} bytes", r.staging_copies));
+  line("peer generation", strf("{:016x}", r.peer_generation));
+  line("queued", strf("{:>12.1f} us  (post to first chunk out)", r.queued_us));
+  line("moving", strf("{:>12.1f} us  (first chunk out to last one confirmed)", r.moving_us));
+  line("notification", strf("{:>12.1f} us", r.notify_us));
+  line("total", strf("{:>12.1f} us  ({:.3f} GB/s)", r.total_us,
+                     r.total_us > 0 ? static_cast<double>(r.bytes) / r.total_us / 1e3 : 0));
   return out;
 }
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <memory>
 
-#include <fmt/format.h>
+#include "print.h"
 
 #include "base/units.h"
 #include "bench_control.h"
@@ -49,7 +49,7 @@ void wait_connected(Engine& engine, tcpx_peer peer, const AliveCheck& alive,
     check_interrupted();
     if (alive) alive();
     if (!state.in_progress())
-      throw Failure(kExitFailed, fmt::format("cannot connect: {}: {}", state.name(), state.text()));
+      throw Failure(kExitFailed, strf("cannot connect: {}: {}", state.name(), state.text()));
     if (now_ns() > deadline) throw Failure(kExitFailed, "cannot connect: no answer in time");
   }
 }
@@ -72,8 +72,7 @@ void measure(BenchOptions& options, LoopbackServer* server, const BenchHooks& ho
     route.host = address.substr(0, address.rfind(':'));
   }
   if (!started)
-    throw Failure(kExitFailed,
-                  fmt::format("cannot connect: {}: {}", started.name(), started.text()));
+    throw Failure(kExitFailed, strf("cannot connect: {}: {}", started.name(), started.text()));
   wait_connected(engine, peer, alive, run->resolved);
   tcpx_peer_info connected{};
   if (engine.peer_info(peer, &connected)) run->interfaces = connected.interfaces;
@@ -112,11 +111,11 @@ void serve_session(Engine& engine, tcpx_peer peer, uint16_t raw_port) {
   tcpx_peer_info info{};
   if (!engine.peer_info(peer, &info) || info.state != TCPX_OK)
     throw PeerGone("a client left before it was served");
-  fmt::print(stderr, "client {} ({}), {} lanes on {}\n", info.name, info.engine_id, info.lanes,
-             info.interfaces);
+  print(stderr, "client {} ({}), {} lanes on {}\n", info.name, info.engine_id, info.lanes,
+        info.interfaces);
   Control control(engine, peer, nullptr);
   serve_client(engine, control, raw_port);
-  fmt::print(stderr, "client {} is done\n", info.name);
+  print(stderr, "client {} is done\n", info.name);
 }
 
 }  // namespace
@@ -142,7 +141,7 @@ ClientRun run_client(BenchOptions& options, const BenchHooks& hooks) {
     if (server && run.code == kExitFailed) run.error += server->cause_of_death();
   } catch (const nlohmann::json::exception& error) {
     run.code = kExitFailed;
-    run.error = fmt::format("the server's answer is malformed: {}", error.what());
+    run.error = strf("the server's answer is malformed: {}", error.what());
   }
   auto& records = run.result.records;
   if (run.code == kExitInterrupted && !records.empty() && !records.back().error.empty())
@@ -158,9 +157,8 @@ int run_listener(BenchOptions& options) {
   const auto resolved = options.engine.resolve();
   require_key(resolved);
   Engine engine = make_engine(options.engine.given(), "server");
-  fmt::print(stderr, "listening on {} port {}\n",
-             at.host.empty() ? "all interfaces in use" : at.host,
-             find_option(resolved, "port_range").value);
+  print(stderr, "listening on {} port {}\n", at.host.empty() ? "all interfaces in use" : at.host,
+        find_option(resolved, "port_range").value);
   while (!interrupted()) {
     tcpx_peer peer = 0;
     const Result came = engine.accept(&peer, kSlice);
@@ -171,7 +169,7 @@ int run_listener(BenchOptions& options) {
       serve_session(engine, peer, options.raw_port);
     } catch (const Failure& failure) {
       code = failure.code();
-      fmt::print(stderr, "{}\n", failure.what());
+      print(stderr, "{}\n", failure.what());
     }
     (void)engine.disconnect(peer);
     if (options.once || code == kExitInterrupted) return code;

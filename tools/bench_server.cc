@@ -9,7 +9,7 @@
 #include <memory>
 #include <string_view>
 
-#include <fmt/format.h>
+#include "print.h"
 
 #include "bench_data.h"
 #include "failure.h"
@@ -84,7 +84,7 @@ Json Session::handle(const Json& request) {
     require(greeted_ || what == "hello", "the first request must be hello");
     return (this->*handler.call)(request);
   }
-  throw Failure(kExitFailed, fmt::format("unknown request '{}'", what));
+  throw Failure(kExitFailed, strf("unknown request '{}'", what));
 }
 
 Json Session::hello(const Json& request) {
@@ -92,10 +92,9 @@ Json Session::hello(const Json& request) {
   if (theirs != kBenchProtocol)
     throw Failure(
         kExitUsage,
-        fmt::format("bench protocol versions differ: server {} (tcpx {}), client {} (tcpx "
-                    "{}); use the same tcpx on both sides",
-                    kBenchProtocol, tcpx_version(), theirs,
-                    request.value("version", std::string("?"))));
+        strf("bench protocol versions differ: server {} (tcpx {}), client {} (tcpx "
+             "{}); use the same tcpx on both sides",
+             kBenchProtocol, tcpx_version(), theirs, request.value("version", std::string("?"))));
   greeted_ = true;
   return describe_host();
 }
@@ -190,15 +189,14 @@ void serve_client(Engine& engine, Control& control, uint16_t raw_port) {
   while (!session.ended()) {
     Json request;
     if (!control.receive(&request, patience))
-      throw Failure(kExitFailed,
-                    fmt::format("the client said nothing for {} s", patience / kSecond));
+      throw Failure(kExitFailed, strf("the client said nothing for {} s", patience / kSecond));
     patience = kIdle;
     try {
       control.reply(request, session.handle(request));
     } catch (const Failure& failure) {
       control.refuse(request, failure.code(), failure.what());
     } catch (const nlohmann::json::exception& error) {
-      control.refuse(request, kExitFailed, fmt::format("malformed request: {}", error.what()));
+      control.refuse(request, kExitFailed, strf("malformed request: {}", error.what()));
     }
   }
 }
@@ -210,7 +208,7 @@ Json describe_host() {
           {"bench_protocol", kBenchProtocol},
           {"host", system.nodename},
           {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
-          {"kernel", fmt::format("{} {} {}", system.sysname, system.release, system.machine)}};
+          {"kernel", strf("{} {} {}", system.sysname, system.release, system.machine)}};
 }
 
 void check_room(uint64_t bytes) {
@@ -219,10 +217,9 @@ void check_room(uint64_t bytes) {
     if (!line.starts_with("MemAvailable:")) continue;
     const uint64_t available = std::strtoull(line.c_str() + 13, nullptr, 10) << 10;
     if (bytes > available)
-      throw Failure(
-          kExitEnvironment,
-          fmt::format("needs {} MiB of memory, {} MiB are available; use a smaller --size",
-                      bytes >> 20, available >> 20));
+      throw Failure(kExitEnvironment,
+                    strf("needs {} MiB of memory, {} MiB are available; use a smaller --size",
+                         bytes >> 20, available >> 20));
   }
 }
 

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <memory>
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include "print.h"
 
 #include "api.h"
 #include "commands.h"
@@ -26,8 +26,8 @@ void print_text(const std::vector<ResolvedOption>& options) {
     value_width = std::max(value_width, option.value.size());
   }
   for (auto& option : options)
-    fmt::print("{:<{}}  {:<{}}  {}\n", option.name, width, option.value, value_width,
-               option.source);
+    print(stdout, "{:<{}}  {:<{}}  {}\n", option.name, width, option.value, value_width,
+          option.source);
 }
 
 void print_json(const std::vector<ResolvedOption>& options) {
@@ -44,7 +44,7 @@ void print_json(const std::vector<ResolvedOption>& options) {
                    {"range", texts[i].range},
                    {"aliases", texts[i].aliases},
                    {"help", texts[i].help}});
-  fmt::print("{}\n", Json{{"schema", 1}, {"options", out}}.dump(2));
+  print(stdout, "{}\n", Json{{"schema", 1}, {"options", out}}.dump(2));
 }
 
 // A cell of a table: its bars would end it.
@@ -72,22 +72,22 @@ std::string code_list(const std::string& names) {
 }
 
 void print_markdown() {
-  fmt::print(
-      "# Configuration\n\n"
-      "Written by `tcpx config --markdown` from the option table; do not edit.\n\n"
-      "One row is one option. It is set by its name in the API and in NIXL parameters, by its\n"
-      "variable in the environment, or by its flag on the command line. First wins: API or "
-      "command\n"
-      "line, `TCPX_*`, the aliases, the default. Sizes are powers of two (`512K`, `4M`), times "
-      "have a\n"
-      "unit (`250us`, `30s`). An unknown `TCPX_*` variable or a bad value is an error at start.\n"
-      "`tcpx config` shows the values in effect and where each comes from.\n\n"
-      "| name | variable | flag | unit | default | range | aliases | what it does |\n"
-      "|---|---|---|---|---|---|---|---|\n");
+  print(stdout,
+        "# Configuration\n\n"
+        "Written by `tcpx config --markdown` from the option table; do not edit.\n\n"
+        "One row is one option. It is set by its name in the API and in NIXL parameters, by its\n"
+        "variable in the environment, or by its flag on the command line. First wins: API or "
+        "command\n"
+        "line, `TCPX_*`, the aliases, the default. Sizes are powers of two (`512K`, `4M`), times "
+        "have a\n"
+        "unit (`250us`, `30s`). An unknown `TCPX_*` variable or a bad value is an error at start.\n"
+        "`tcpx config` shows the values in effect and where each comes from.\n\n"
+        "| name | variable | flag | unit | default | range | aliases | what it does |\n"
+        "|---|---|---|---|---|---|---|---|\n");
   for (auto& row : option_texts())
-    fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.variable),
-               code(row.flag), row.unit, code(row.default_text), cell(row.range),
-               code_list(row.aliases), cell(row.help));
+    print(stdout, "| {} | {} | {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.variable),
+          code(row.flag), row.unit, code(row.default_text), cell(row.range), code_list(row.aliases),
+          cell(row.help));
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include "print.h"
 
 #include "config/options.h"
 #include "failure.h"
@@ -39,8 +39,8 @@ void EngineOptions::add_to(CLI::App& app, std::string_view except) {
     if (row.name == except) continue;
     std::string flags = row.flag;
     if (row.name == "interfaces") flags += ",--ifaces";  // what the older bench script calls it
-    const std::string help = fmt::format("{} [{}; default {}]", row.help, row.range,
-                                         row.default_text.empty() ? "none" : row.default_text);
+    const std::string help = strf("{} [{}; default {}]", row.help, row.range,
+                                  row.default_text.empty() ? "none" : row.default_text);
     app.add_option_function<std::string>(
            flags, [this, name = row.name](const std::string& value) { given_[name] = value; }, help)
         ->type_name(upper(row.unit))
@@ -69,7 +69,7 @@ const ResolvedOption& find_option(const std::vector<ResolvedOption>& options,
                                   std::string_view name) {
   for (auto& option : options)
     if (option.name == name) return option;
-  throw Failure(kExitUsage, fmt::format("no option {}", name));
+  throw Failure(kExitUsage, strf("no option {}", name));
 }
 
 std::optional<std::pair<std::string, std::string>> bench_alias(std::string_view name) {

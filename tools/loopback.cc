@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include <fmt/format.h>
+#include "print.h"
 
 #include "base/clock.h"
 #include "bench_control.h"
@@ -55,18 +55,18 @@ int child_main(const NameValueList& options, int channel) {
     try {
       write_line(channel, {{"error", failure.what()}, {"exit", static_cast<int>(failure.code())}});
     } catch (const Failure&) {
-      fmt::print(stderr, "server: {}\n", failure.what());
+      print(stderr, "server: {}\n", failure.what());
     }
     return failure.code();
   } catch (const std::exception& error) {
-    fmt::print(stderr, "server: {}\n", error.what());
+    print(stderr, "server: {}\n", error.what());
     return kExitFailed;
   }
 }
 
 std::string how_it_ended(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("was killed by signal {}", WTERMSIG(status));
-  return fmt::format("ended with exit code {}", WEXITSTATUS(status));
+  if (WIFSIGNALED(status)) return strf("was killed by signal {}", WTERMSIG(status));
+  return strf("ended with exit code {}", WEXITSTATUS(status));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include "print.h"
 
 #include <tcpx/tcpx.h>
 
@@ -44,8 +44,8 @@ constexpr const char* kFooter =
   const std::string where = app.get_parent() == nullptr ? "tcpx" : "tcpx " + app.get_name();
   const std::string hint = nearest_name(name, candidates);
   throw Failure(kExitUsage,
-                fmt::format("unknown {} '{}'; {}see {} --help", flag ? "option" : "argument", name,
-                            hint.empty() ? "" : "did you mean '" + hint + "'? Else ", where));
+                strf("unknown {} '{}'; {}see {} --help", flag ? "option" : "argument", name,
+                     hint.empty() ? "" : "did you mean '" + hint + "'? Else ", where));
 }
 
 void check_leftovers(const CLI::App& app) {
@@ -59,7 +59,7 @@ int show_help(CLI::App& app, const std::string& topic) {
   for (auto* command : app.get_subcommands({}))
     if (command->get_name() == topic) about = command;
   if (about == nullptr) unknown_argument(app, topic);
-  fmt::print("{}", about->help("tcpx"));
+  print(stdout, "{}", about->help("tcpx"));
   return kExitOk;
 }
 
@@ -71,7 +71,7 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("tcpx ") + tcpx_version());
   std::vector<Command> commands = {add_bench(app), add_demo(app), add_config(app)};
   commands.push_back({app.add_subcommand("version", "print the version"), [] {
-                        fmt::print("tcpx {}\n", tcpx_version());
+                        print(stdout, "tcpx {}\n", tcpx_version());
                         return static_cast<int>(kExitOk);
                       }});
   app.add_subcommand("help", "print help, also of a command: tcpx help bench");
@@ -92,7 +92,7 @@ int parse_and_run(int argc, char** argv) {
     return command.run();
   }
   check_leftovers(app);
-  fmt::print(stderr, "{}", app.help());
+  print(stderr, "{}", app.help());
   return kExitUsage;
 }
 
@@ -104,16 +104,16 @@ int main(int argc, char** argv) {
   try {
     return parse_and_run(argc, argv);
   } catch (const CLI::Error& error) {
-    fmt::print(stderr, "tcpx: {}\n", error.what());
+    print(stderr, "tcpx: {}\n", error.what());
     return kExitUsage;
   } catch (const Failure& failure) {
-    fmt::print(stderr, "tcpx: {}\n", failure.what());
+    print(stderr, "tcpx: {}\n", failure.what());
     return failure.code();
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "tcpx: out of memory\n");
+    print(stderr, "tcpx: out of memory\n");
     return kExitEnvironment;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tcpx: {}\n", error.what());
+    print(stderr, "tcpx: {}\n", error.what());
     return kExitFailed;
   }
 }

@@ -34,7 +34,7 @@ void Peer::established(const wire::Uid& uid, std::string name, uint64_t session,
   std::lock_guard lock(mu);
   uid_ = uid;
   name_ = std::move(name);
-  session_ = session;
+  session_.store(session);
   chunk_bytes_ = chunk_bytes;
   window_ = window;
   session_key_ = session_key;
@@ -602,7 +602,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
   }
   if (status.code() == TCPX_PROTOCOL_ERROR) shared_.counters.protocol_errors.fetch_add(1);
   if (last) return ask_end(status);
-  shared_.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", id_, name_,
+  shared_.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", id_, escaped(name()),
                    lane.index(), lane.lane().interface(), status.to_string(), live_lanes());
 }
 
@@ -708,7 +708,7 @@ void Peer::report_stalls(Nanos now) {
     lane->loop().run_exclusive([&] { text = lane->describe_stall(now, age); });
     if (text.empty()) continue;
     last_stall_report_ = now;
-    shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name_), text);
+    shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name()), text);
   }
 }
 
@@ -717,6 +717,11 @@ void Peer::report_stalls(Nanos now) {
 Peer::State Peer::state() {
   std::lock_guard lock(mu);
   return state_;
+}
+
+std::string Peer::name() {
+  std::lock_guard lock(mu);
+  return name_;
 }
 
 Status Peer::end_status() {

@@ -109,12 +109,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
   EngineShared& shared() { return shared_; }
   State state();
   Status end_status();
-  uint64_t session() const { return session_; }
+  uint64_t session() const { return session_.load(); }  // 0: not established
   uint64_t chunk_bytes() const { return chunk_bytes_; }
   uint32_t window() const { return window_; }
   const wire::Uid& uid() const { return uid_; }
   bool uid_known() const { return uid_known_.load(); }
-  const std::string& name() const { return name_; }
+  std::string name();
   const auth::Key& session_key() const { return session_key_; }
   LaneList lanes();                    // all that ever started
   uint32_t live_lanes();
@@ -151,11 +151,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
   EngineShared& shared_;
   const uint64_t id_;
 
-  // Set once in established(), before any lane exists.
+  // Set once in established(), before any lane exists and before uid_known_.
   wire::Uid uid_{};
   std::atomic<bool> uid_known_{false};
-  std::string name_;
-  uint64_t session_ = 0;
+  std::string name_;  // guarded by mu: shown while connecting
+  std::atomic<uint64_t> session_{0};
   uint64_t chunk_bytes_ = 0;
   uint32_t window_ = 0;
   auth::Key session_key_;

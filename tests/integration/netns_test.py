@@ -7,7 +7,7 @@ where asked; the port range. No traffic leaves the namespaces.
 
     netns_test.py [--strict] [unittest arguments]
 
-The rates are benchmarks, so by default the bar is 0.85 of the ceiling; --strict asks for 0.95.
+The rates are benchmarks, so by default only 0.6 of the ceiling is asked for; --strict asks for 0.95.
 Programs: TCPX_TEST_CLI (or TCPX_BIN) is the tcpx command, TCPX_TEST_PEER the line-driven peer of
 tests/support/peer_program.h. Needs root, ip and tc; says so and exits 77 otherwise.
 Standard library only.
@@ -28,7 +28,7 @@ import unittest
 TCPX = os.environ.get("TCPX_TEST_CLI") or os.environ.get("TCPX_BIN") or "tcpx"
 PEER = os.environ.get("TCPX_TEST_PEER") or "tcpx_test_peer"
 STRICT = "--strict" in sys.argv
-BAR = 0.95 if STRICT else 0.85
+BAR = 0.95 if STRICT else 0.6
 SKIPPED = 77
 
 LINKS = 4
