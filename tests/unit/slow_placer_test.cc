@@ -62,8 +62,8 @@ class SlowPlacer final : public Placer {
     free_.push_back(staging);
   }
 
-  // What was placed is ordered before what the caller does next. The confirmation came through a
-  // socket, which ThreadSanitizer does not see.
+  // Orders what the caller did before against later placings, and earlier placings against what it
+  // does next. The engines order them through a socket, which ThreadSanitizer does not see.
   void sync() { std::lock_guard lock(mu_); }
 
   std::atomic<bool> held{false};
@@ -125,9 +125,14 @@ struct SlowPair {
     std::shared_ptr<TransferState> transfer;
     Status status = source->prepare(peer, op, {&from, 1}, {&to, 1}, &transfer);
     EXPECT_TRUE(status.ok()) << status.to_string();
+    sync();
     status = transfer->peer->post(transfer, nullptr, now_ns() + 20 * kSecond);
     EXPECT_TRUE(status.ok()) << status.to_string();
     return transfer;
+  }
+  void sync() {
+    source_placer.sync();
+    target_placer.sync();
   }
 };
 
@@ -144,7 +149,7 @@ TEST(SlowPlacer, WriteIsNotDoneBeforeItsBytesArePlaced) {
   pair.target_placer.held = false;
   transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK);
-  pair.target_placer.sync();
+  pair.sync();
   EXPECT_EQ(pair.remote, pair.local);
 }
 
@@ -160,7 +165,7 @@ TEST(SlowPlacer, ReadIsNotDoneBeforeItsBytesArePlaced) {
   pair.source_placer.held = false;
   transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK);
-  pair.target_placer.sync();
+  pair.sync();
   EXPECT_EQ(pair.remote, pair.local);
 }
 
@@ -172,7 +177,7 @@ TEST(SlowPlacer, TwoStagingBuffersHoldUpTheLaneAndNothingIsLost) {
     auto transfer = pair.post(TCPX_WRITE);
     transfer->peer->wait(*transfer, now_ns() + 20 * kSecond);
     ASSERT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
-    pair.target_placer.sync();
+    pair.sync();
     ASSERT_EQ(pair.remote, pair.local) << "round " << round;
   }
   EXPECT_GT(pair.target_placer.starved, 0u) << "the test did not run out of staging";
