@@ -155,11 +155,12 @@ Status EngineCore::init_loops() {
   // Half the cores: the other half is for the application, or for the peer on the same host. Two
   // even on two cores: then the scheduler can balance sending against receiving.
   if (count == 0) count = std::clamp(cores() / 2, std::min(cores(), 2u), 8u);
+  shared_.max_spinning = static_cast<int>(std::max(1u, cores() / 2));
   for (uint32_t i = 0; i < count; ++i) {
     Loop::Settings settings;
     settings.spin = shared_.options.spin;
     settings.driven = &shared_.driven_loops;
-    settings.max_spinning = static_cast<int>(std::max(1u, cores() / 2));
+    settings.max_spinning = shared_.max_spinning;
     std::unique_ptr<Loop> loop;
     if (Status status = Loop::create(settings, &loop); !status) return status;
     shared_.loops.push_back(std::move(loop));

@@ -13,6 +13,12 @@ namespace {
 // How much of a transfer tcpx_post sends on the caller's thread before it leaves the rest to the
 // loop: enough for everything small, and well below a millisecond.
 constexpr uint64_t kPostBudget = 1u << 20;
+// From here on sending takes longer than the two system calls that keep the loop's thread asleep.
+constexpr uint64_t kLongPost = 64u << 10;
+
+// A transfer shorter than this stays on one lane where another lane would have to take its core
+// from the first one, or from the peer. Two cores, 1 MiB: one lane 6.9 GB/s, two lanes 3.5.
+constexpr Nanos kWorthAnotherLane = 2 * kMilli;
 
 Status with_blast(const Status& status, tcpx_blast blast) {
   return Status(status.code(), blast, status.text());
@@ -144,6 +150,7 @@ void Peer::say_goodbye(const Status& status, Nanos patience) {
 Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_ptr<Notice> notice,
                   Nanos deadline) {
   PeerLane* small = nullptr;
+  bool spread = false;
   {
     std::lock_guard lock(mu);
     if (state_ == State::kEnded) return end_status_;
@@ -158,6 +165,7 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
                                     "anew", region));
     TransferState& t = *transfer;
     t.id = next_transfer_id_++;
+    t.home = kAnyLane;
     t.next_chunk = t.in_flight = t.settled = 0;
     t.again.clear();
     t.ending = false;
@@ -176,26 +184,39 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
     enqueue_locked(transfer);
     shared_.counters.transfers_posted.fetch_add(1, std::memory_order_relaxed);
     if (state_ == State::kUp) small = lane_for_small_locked();
+    if (small != nullptr && stays_on_one_lane_locked(t, *small)) t.home = small->index();
+    spread = t.plan.chunks.size() > 1 && t.home == kAnyLane;
   }
-  if (small != nullptr) start(*transfer, *small);
+  if (small != nullptr) start(*small, spread, transfer->plan.bytes >= kLongPost);
   return {};
+}
+
+// Lanes on different interfaces always add up. Lanes on one interface add cores, if there are any:
+// with more loops at work than may spin, they and the peer's take turns on the same ones.
+bool Peer::stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const {
+  if (transfer.plan.chunks.size() < 2 || !shared_.options.adaptive_striping) return false;
+  if (!shared_.crowded_by(std::min(lanes_.size(), shared_.loops.size()))) return false;
+  for (auto& lane : lanes_)
+    if (lane && lane->open() && lane->interface() != first.interface()) return false;
+  double rate = first.rate();  // bytes per ns
+  return rate > 0 && static_cast<double>(transfer.plan.bytes) < rate * kWorthAnotherLane;
 }
 
 // Sends on this thread if the loop is free: no thread switch before the first byte. Lanes of
 // other loops, and what is left, are woken.
-void Peer::start(TransferState& transfer, PeerLane& first) {
-  bool several = transfer.plan.chunks.size() > 1;
+void Peer::start(PeerLane& first, bool spread, bool is_long) {
   LaneList all;
-  if (several) all = lanes();
+  if (spread) all = lanes();
   Loop* here = &first.loop();
   for (PeerLane* lane : all)  // before this thread is busy sending
     if (lane->open() && &lane->loop() != here) lane->wake();
-  bool sent = here->try_exclusive([&] {
+  auto send = [&] {
     first.lane().flush(kPostBudget);
     for (PeerLane* lane : all)
       if (lane != &first && lane->open() && &lane->loop() == here)
         lane->lane().flush(kPostBudget);
-  });
+  };
+  bool sent = is_long ? here->try_exclusive_long(send) : here->try_exclusive(send);
   if (sent) return;
   first.wake();
   for (PeerLane* lane : all)
@@ -221,12 +242,21 @@ PeerLane* Peer::lane_for_small_locked() {
   return best;
 }
 
+// A caller makes the progress of the lane that carries its transfer, or of the first one.
+PeerLane* Peer::lane_to_drive_locked(const TransferState& transfer) const {
+  if (transfer.home < lanes_.size() && lanes_[transfer.home] && lanes_[transfer.home]->open())
+    return lanes_[transfer.home].get();
+  for (auto& lane : lanes_)
+    if (lane && lane->open()) return lane.get();
+  return nullptr;
+}
+
 void Peer::poll(TransferState& transfer) {
   PeerLane* lane = nullptr;
   {
     std::lock_guard lock(mu);
     if (!transfer.live) return;
-    lane = lane_for_small_locked();
+    lane = lane_to_drive_locked(transfer);
   }
   if (lane != nullptr) lane->loop().poll();
 }
@@ -239,8 +269,7 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
     Loop* loop = nullptr;
     {
       std::lock_guard lock(mu);
-      for (auto& lane : lanes_)
-        if (loop == nullptr && lane && lane->open()) loop = &lane->loop();
+      if (PeerLane* lane = lane_to_drive_locked(transfer)) loop = &lane->loop();
       transfer.driving.store(loop);
     }
     if (loop != nullptr && loop->drive_until(stop, deadline)) {
@@ -275,7 +304,7 @@ bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
     next_round_robin_ = (next_round_robin_ + 1) % static_cast<uint32_t>(lanes_.size());
   }
   if (lane.in_flight() > 0 && left_to_idle_lanes_locked(lane)) return false;
-  turn_ = turn_ + 1 < run_queue_.size() ? turn_ + 1 : 0;
+  if (!take_turn_locked(lane)) return false;
   std::shared_ptr<TransferState>& transfer = run_queue_[turn_];
   TransferState& t = *transfer;
   if (!t.again.empty()) {
@@ -299,11 +328,22 @@ bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
   return true;
 }
 
+// Moves turn_ to the next transfer that this lane may carry.
+bool Peer::take_turn_locked(const PeerLane& lane) {
+  for (size_t tried = 0; tried < run_queue_.size(); ++tried) {
+    turn_ = turn_ + 1 < run_queue_.size() ? turn_ + 1 : 0;
+    uint32_t home = run_queue_[turn_]->home;
+    if (home == kAnyLane || home == lane.index()) return true;
+  }
+  return false;
+}
+
 // The last chunks of what is queued go to lanes that have nothing to do, not behind others on a
 // lane that has: a small transfer is as fast as its busiest lane.
 bool Peer::left_to_idle_lanes_locked(const PeerLane& asking) {
   if (lanes_.size() < 2 || run_queue_.size() > 1) return false;
   const TransferState& t = *run_queue_[0];
+  if (t.home != kAnyLane) return false;
   size_t left = t.again.size() + (t.plan.chunks.size() - t.next_chunk);
   if (left >= lanes_.size()) return false;
   size_t idle = 0;
@@ -580,7 +620,10 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
     if (!last && !fatal) {
       ++lanes_lost_;
       shared_.counters.lanes_lost.fetch_add(1);
-      for (auto& transfer : live_) ++transfer->lanes_lost;
+      for (auto& transfer : live_) {
+        ++transfer->lanes_lost;
+        transfer->home = kAnyLane;
+      }
       send_again_locked(reads);
       limbo_[lane.index()] = std::move(writes);
       // The same question again for every lane not yet confirmed: it may have been on this one.

@@ -132,7 +132,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool inbound = false;
 
  private:
-  void start(TransferState& transfer, PeerLane& first);
+  void start(PeerLane& first, bool spread, bool is_long);
+  bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
   void enqueue_locked(const std::shared_ptr<TransferState>& transfer);
   void progress_locked(const std::shared_ptr<TransferState>& transfer);
   void finish_locked(TransferState& transfer, tcpx_code code);
@@ -145,8 +146,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void watch_lanes(Nanos now);
   void report_stalls(Nanos now);
   PeerLane* lane_for_small_locked();
+  PeerLane* lane_to_drive_locked(const TransferState& transfer) const;
   uint32_t live_lanes_locked() const;
   bool left_to_idle_lanes_locked(const PeerLane& asking);
+  bool take_turn_locked(const PeerLane& lane);
 
   EngineShared& shared_;
   const uint64_t id_;

@@ -49,8 +49,8 @@ uint32_t PeerLane::window_now() const {
   uint32_t window = static_cast<uint32_t>(outstanding_.size());
   if (shared_.options.pacing) return 1;
   if (!shared_.options.adaptive_striping) return window;
-  if (rate_ == 0) return std::min(kFirstWindow, window);
-  double chunks = rate_ * kHoldTime / static_cast<double>(peer_.chunk_bytes());
+  if (rate() == 0) return std::min(kFirstWindow, window);
+  double chunks = rate() * kHoldTime / static_cast<double>(peer_.chunk_bytes());
   return std::clamp(static_cast<uint32_t>(std::min(chunks, 1e6)), std::min(kMinWindow, window),
                     window);
 }
@@ -63,7 +63,8 @@ void PeerLane::learn_rate(const Outstanding& entry) {
   last_answer_ = now;
   if (entry.bytes < peer_.chunk_bytes() / 4 || span <= 0) return;  // too small to tell
   double sample = static_cast<double>(entry.bytes) / static_cast<double>(span);
-  rate_ = rate_ == 0 ? sample : rate_ + (sample - rate_) / 8;
+  double before = rate();
+  rate_.store(before == 0 ? sample : before + (sample - before) / 8, std::memory_order_relaxed);
 }
 
 void PeerLane::fill() {

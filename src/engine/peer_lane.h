@@ -37,6 +37,8 @@ class PeerLane final : public LaneSink {
     wake();
   }
   uint32_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
+  double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes per ns; 0: unknown
+  const std::string& interface() const { return lane_->interface(); }
   Nanos last_heard() const {
     return lane_->counters().last_receive.load(std::memory_order_relaxed);
   }
@@ -127,7 +129,7 @@ class PeerLane final : public LaneSink {
   uint32_t serving_ = 0;                   // kData frames queued for the peer
   std::vector<RxChunk*> placing_;          // in order of arrival
   uint64_t payload_received_ = 0;
-  double rate_ = 0;                        // bytes per ns, smoothed
+  std::atomic<double> rate_{0};            // smoothed; written in the exclusive section
   Nanos last_answer_ = 0;
 
   // Pools: filled once, then nothing is allocated.

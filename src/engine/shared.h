@@ -48,6 +48,12 @@ struct EngineShared {
   Placer* placer = nullptr;  // null: payload is received straight into place
   std::atomic<int> driven_loops{0};
   std::vector<std::unique_ptr<Loop>> loops;
+  // How many loops may be at work at once and still spin; the rest of the cores is for the
+  // application, or for the peer on the same host.
+  int max_spinning = 1;
+  bool crowded_by(size_t working_loops) const {
+    return working_loops > static_cast<size_t>(max_spinning);
+  }
   EngineCounters counters;
   std::unique_ptr<NoticeQueue> inbox;
   // Runs `task` on the service thread soon. Any thread, also a loop's.

@@ -22,6 +22,7 @@ class Peer;
 struct Notice;
 
 inline constexpr int kNotPosted = -1;
+inline constexpr uint32_t kAnyLane = UINT32_MAX;
 
 struct LaneShare {
   uint64_t bytes = 0;
@@ -37,6 +38,7 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
 
   // ---- guarded by peer->mu ----
   uint64_t id = 0;                 // of this post, unique in the session
+  uint32_t home = kAnyLane;        // the only lane that may carry it, unless kAnyLane
   uint32_t next_chunk = 0;         // first chunk not yet handed to a lane
   uint32_t in_flight = 0;          // chunks at lanes or waiting for a lost lane's fence
   uint32_t settled = 0;            // chunks confirmed

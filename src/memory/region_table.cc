@@ -97,6 +97,20 @@ bool RegionTable::is_live(uint64_t id) const {
          slot->generation.load(std::memory_order_acquire) == region_generation(id);
 }
 
+bool RegionTable::find_extent(const uint8_t* base, uint64_t length, RegionView* out) const {
+  std::lock_guard lock(mu_);
+  for (uint32_t index = 0; index < used_slots_; ++index) {
+    const Slot* slot = slot_at(index);
+    if (slot->generation.load(std::memory_order_relaxed) == 0) continue;
+    const RegionView& view = slot->view;
+    if (view.base > base || length > view.length) continue;
+    if (static_cast<uint64_t>(base - view.base) > view.length - length) continue;
+    *out = view;
+    return true;
+  }
+  return false;
+}
+
 size_t RegionTable::size() const {
   std::lock_guard lock(mu_);
   return live_;

@@ -42,6 +42,8 @@ class RegionTable {
   Status describe(uint64_t id, RegionView* out) const;
   bool is_live(uint64_t id) const;  // no lock
   size_t size() const;
+  // A live region that contains the range. Looks at every region: for set-up, not for every chunk.
+  bool find_extent(const uint8_t* base, uint64_t length, RegionView* out) const;
 
   // TCPX_OK and the memory, or NOT_FOUND, STALE_REGION, ACCESS_DENIED, OUT_OF_RANGE.
   tcpx_code resolve(const wire::Piece& piece, uint32_t access, uint8_t** out) const;

@@ -19,6 +19,7 @@ constexpr Nanos kShortSleep = 500 * kMicro;
 // With the budget at nothing, every so many idle periods a short spin tests whether it pays again.
 constexpr uint32_t kProbeEvery = 32;
 constexpr int kDozeMillis = 5;
+constexpr uint32_t kAlwaysWatched = EPOLLIN | EPOLLRDHUP | EPOLLET;
 }  // namespace
 
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
@@ -85,6 +86,9 @@ void Loop::enter() {
 // Work that arrived between the last poll and the unlock is announced through wake_fd_, which the
 // armed thread sees.
 void Loop::leave() {
+  // A lane that was polled eagerly has mostly nothing left to do: find out here rather than wake
+  // the thread for it.
+  if (!hot_.empty()) run_hot();
   if (settings_.driven != nullptr) settings_.driven->fetch_sub(1, std::memory_order_relaxed);
   asleep_.store(true);
   bool pending = has_pending();
@@ -156,6 +160,9 @@ bool Loop::poll_once() {
 bool Loop::poll_events(int timeout_ms) {
   epoll_event events[kEventsPerPoll];
   int count = epoll_wait(epoll_.get(), events, kEventsPerPoll, timeout_ms);
+  // Awake before the events are handled: what they end must not signal us, which would wake the
+  // loop's thread for nothing, and put it on the core that the peer's thread was about to get.
+  if (timeout_ms != 0) asleep_.store(false);
   for (int i = 0; i < count; ++i) {
     uint64_t index = events[i].data.u64;
     if (index == kWakeIndex) {
@@ -223,7 +230,7 @@ Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index) {
   }
   uint32_t slot = free_sources_.back();
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.events = kAlwaysWatched;
   event.data.u64 = slot;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return Status::system(errno, TCPX_BLAST_LANE, "epoll_ctl");
@@ -231,6 +238,13 @@ Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index) {
   sources_[slot] = std::move(source);
   *index = slot;
   return {};
+}
+
+void Loop::watch_room(uint32_t index, int fd, bool on) {
+  epoll_event event{};
+  event.events = on ? kAlwaysWatched | EPOLLOUT : kAlwaysWatched;
+  event.data.u64 = index;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
 void Loop::remove(uint32_t index, int fd) {

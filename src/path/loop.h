@@ -65,6 +65,10 @@ class Loop {
   // caller drives (the loop's own thread gives way).
   template <class Stop>
   bool drive_until(Stop&& stop, Nanos deadline);
+  // The same for work that takes a while: the loop's thread is not woken by what happens
+  // meanwhile, and what has happened is handled before we leave.
+  template <class F>
+  bool try_exclusive_long(F&& f);
   // One round of progress, if nobody else drives.
   void poll() {
     try_exclusive([this] { poll_once(); });
@@ -73,6 +77,9 @@ class Loop {
   // ---- in the exclusive section ----
   Status add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index);
   void remove(uint32_t index, int fd);
+  // Whether room to send is an event for this source. Off unless asked for: a peer that reads
+  // makes room all the time, and each time would wake somebody who has nothing to send.
+  void watch_room(uint32_t index, int fd, bool on);
   void make_hot(uint32_t index);
   // Lanes say whether they expect traffic, so that the loop spins longer before it sleeps.
   void engage(int delta) { engaged_ += delta; }
@@ -141,6 +148,18 @@ bool Loop::try_exclusive(F&& f) {
   if (!drive_mu_.try_lock()) return false;
   enter();
   f();
+  leave();
+  return true;
+}
+
+template <class F>
+bool Loop::try_exclusive_long(F&& f) {
+  if (!drive_mu_.try_lock()) return false;
+  enter();
+  arm(false);
+  f();
+  poll_once();
+  thread_wants_.store(true);  // leave() arms
   leave();
   return true;
 }

@@ -94,6 +94,7 @@ void TcpLane::work() {
   }
   in_work_ = false;
   if (!open_) return;
+  watch_room();
   set_engaged();
   if (more) loop_.make_hot(source_index_);
 }
@@ -105,8 +106,17 @@ void TcpLane::flush(uint64_t budget_bytes) {
   bool more = send(budget_bytes);
   in_work_ = false;
   if (!open_) return;
+  watch_room();
   set_engaged();
   if (more) loop_.make_hot(source_index_);
+}
+
+// Changing it makes the kernel look again, so room that came before is not missed.
+void TcpLane::watch_room() {
+  bool watch = first_ != nullptr && !writable_;
+  if (watch == watching_room_ || (!watch && first_ != nullptr)) return;
+  watching_room_ = watch;
+  loop_.watch_room(source_index_, fd_.get(), watch);
 }
 
 void TcpLane::set_engaged() {

@@ -63,6 +63,7 @@ class TcpLane final : public Lane {
 
   void work();                            // one turn of receiving, filling, sending
   void set_engaged();
+  void watch_room();
   void fail(const Status& status);
   Status io_error(const char* what, int err) const;
 
@@ -93,6 +94,7 @@ class TcpLane final : public Lane {
 
   // Sending.
   bool writable_ = false;
+  bool watching_room_ = false;
   bool finishing_ = false;
   TxFrame* first_ = nullptr;
   TxFrame* last_ = nullptr;

@@ -1,0 +1,67 @@
+// How payload travels when it does not travel in the lane's own stream.
+//
+// A lane is a stream of frames (path/tcp/tcp_lane.h). With a carrier, the payload of WRITE and DATA
+// frames goes beside the stream: the stream still carries their heads, in order, and the carrier
+// moves their bytes in the same order. Until the carrier has settled no payload may flow; if it
+// settles as failed, payload goes through the stream as if there had never been a carrier.
+//
+// Like the lane, a carrier lives in the exclusive section of its loop. Calls into a plugin may
+// hang, so a lane with a carrier has a loop, and a thread, of its own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "path/lane.h"
+
+namespace tcpx {
+
+// The lane, as its carrier sees it.
+class CarrierHost {
+ public:
+  virtual ~CarrierHost() = default;
+  // To the carrier at the other end, through the stream, in order with its frames.
+  virtual void send_message(std::span<const uint8_t> bytes) = 0;
+  // Set-up is over. Not ok: no carrier.
+  virtual void carrier_settled(const Status& status) = 0;
+  // The frame's memory is not read any more.
+  virtual void payload_sent(TxFrame* frame) = 0;
+  // All payload of the chunk is where its landing says, or was dropped.
+  virtual Status payload_arrived(RxChunk* chunk) = 0;
+};
+
+class Carrier {
+ public:
+  virtual ~Carrier() = default;
+
+  virtual void start(CarrierHost& host) = 0;
+  virtual Status on_message(std::span<const uint8_t> bytes) = 0;
+
+  // Payload frames that may be handed over now.
+  virtual uint32_t credit() const = 0;
+  virtual void send(TxFrame* frame) = 0;
+  virtual void receive(RxChunk* chunk) = 0;
+  // Makes progress. Not ok: the lane is lost. *more: call again soon, nothing announces it.
+  virtual Status poll(bool* more) = 0;
+
+  // Whether the frame's or chunk's memory may still be touched (a started send cannot be called
+  // back; a receive straight into place neither).
+  virtual bool holds(const TxFrame* frame) const = 0;
+  virtual bool holds(const RxChunk* chunk) const = 0;
+  // Chunks handed to receive() and not yet arrived.
+  virtual void each_receiving(const std::function<void(RxChunk*)>& f) const = 0;
+  // The memory is about to be deregistered and is not in use: nothing of it may stay registered.
+  virtual void forget_memory(const void* base, uint64_t length) = 0;
+  // Nothing is touched after this.
+  virtual void close() = 0;
+
+  virtual const char* path() const = 0;
+  virtual std::string interface() const = 0;
+  // "" or what has not moved for `patience` although it should have.
+  virtual std::string stalled(Nanos now, Nanos patience) const = 0;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,162 @@
+// The two ends of a comm: credits, order, staging.
+//
+// What both know without saying it: the payload of a frame is cut into requests of request_bytes,
+// the last one shorter, and requests match in the order in which they are posted.
+//
+// Rules of the contract that live here: at most 16 requests per comm, a receive counts until it is
+// consumed; only the oldest request is tested; consumed in order, and only when the bytes are
+// placed; a request with success and no handle is tried again later.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <span>
+
+#include "base/clock.h"
+#include "path/lane.h"
+#include "path/net/pages.h"
+#include "path/net/plugin.h"
+#include "path/net/registrations.h"
+#include "path/net/ring.h"
+#include "path/net/unpack.h"
+
+namespace tcpx::net {
+
+// How full the window is kept, for reports: sampled whenever more could be posted.
+struct Occupancy {
+  uint64_t samples = 0;
+  uint64_t live = 0;
+  uint32_t window = 0;
+  double average() const {
+    return samples == 0 ? 0
+                        : static_cast<double>(live) / (static_cast<double>(samples) * window);
+  }
+};
+
+struct CommSettings {
+  std::shared_ptr<Plugin> plugin;
+  const RegionTable* regions = nullptr;
+  int memory_type = nccl::kPtrHost;
+  uint32_t window = nccl::kMaxRequests;
+};
+
+class SendComm {
+ public:
+  explicit SendComm(const CommSettings& settings);
+  ~SendComm() { close(); }
+
+  Status open(void* comm, uint64_t request_bytes);
+  bool is_open() const { return comm_ != nullptr; }
+  void add(TxFrame* frame) { frames_.push_back({frame, 0, 0}); }
+  Status send_bytes(std::span<const uint8_t> bytes);  // a request of its own; staged
+  // Posts and tests. `sent` is called for each frame whose memory is free again.
+  Status poll(const std::function<void(TxFrame*)>& sent);
+
+  bool idle() const { return frames_.empty() && requests_.empty(); }
+  size_t queued_frames() const { return frames_.size(); }
+  bool holds(const TxFrame* frame) const;
+  void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
+  Nanos oldest() const { return requests_.empty() ? kNever : requests_.front().posted; }
+  const Occupancy& occupancy() const { return occupancy_; }
+  // After this the plugin reads nothing. Frames not sent are handed to `unsent`.
+  void close(const std::function<void(TxFrame*)>& unsent = {});
+
+ private:
+  struct Queued {
+    TxFrame* frame;
+    uint64_t posted;     // bytes
+    uint32_t requests;   // under way
+  };
+  struct Request {
+    void* handle = nullptr;
+    bool of_frame = false;
+    Registrations::Slice* slice = nullptr;
+    int staging = -1;
+    Nanos posted = 0;
+  };
+
+  Status post_next(bool* posted);
+  Status post(const uint8_t* data, uint64_t bytes, Registrations::Slice* slice, int staging,
+              bool of_frame, bool* posted);
+  int take_staging();
+  void free_request(const Request& request);
+  Status test_oldest(bool* done, const std::function<void(TxFrame*)>& sent);
+
+  CommSettings settings_;
+  PluginCalls& calls_;
+  Registrations registrations_;
+  void* comm_ = nullptr;
+  uint64_t request_bytes_ = 0;
+  Pages staging_;
+  Registrations::Slice* staging_slice_ = nullptr;
+  uint32_t free_staging_ = 0;      // bits
+  std::deque<Queued> frames_;      // not all sent
+  size_t posting_ = 0;             // index in frames_ of the one being posted
+  Ring<Request, nccl::kMaxRequests> requests_;
+  int sequence_ = 0;
+  Occupancy occupancy_;
+};
+
+class ReceiveComm {
+ public:
+  explicit ReceiveComm(const CommSettings& settings);
+  ~ReceiveComm() { close(); }
+
+  Status open(void* comm, const nccl::DeviceHandle& device, uint64_t request_bytes);
+  bool is_open() const { return comm_ != nullptr; }
+  void add(RxChunk* chunk) { chunks_.push_back({chunk, 0, 0}); }
+  // `arrived` is called for each chunk whose bytes are all in its landing, in order.
+  Status poll(const std::function<Status(RxChunk*)>& arrived);
+
+  bool idle() const { return chunks_.empty() && requests_.empty(); }
+  // Received straight into place: the plugin may write there until the receive is done.
+  bool holds(const RxChunk* chunk) const;
+  void each(const std::function<void(RxChunk*)>& f) const;
+  void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
+  Nanos oldest() const { return requests_.empty() ? kNever : requests_.front().posted; }
+  const Occupancy& occupancy() const { return occupancy_; }
+  void close();
+
+ private:
+  struct Queued {
+    RxChunk* chunk;
+    uint64_t posted;   // bytes
+    uint64_t arrived;
+  };
+  struct Request {
+    void* handle = nullptr;
+    RxChunk* chunk = nullptr;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    uint64_t ordinal = 0;
+    Registrations::Slice* slice = nullptr;
+    int staging = -1;
+    Nanos posted = 0;
+  };
+
+  Status post_next(bool* posted);
+  Status test_oldest(bool* done, const std::function<Status(RxChunk*)>& arrived);
+  Status place(const Request& request);
+  Status unpack_slot(const Request& request);
+  int take_staging();
+
+  CommSettings settings_;
+  PluginCalls& calls_;
+  Registrations registrations_;
+  void* comm_ = nullptr;
+  bool unpacks_ = false;           // bytes come through the bounce pool
+  bool consumes_ = false;
+  nccl::UnpackHandle queue_{};
+  uint64_t request_bytes_ = 0;
+  Pages staging_;                  // when unpacking: what receives are posted on, never written
+  Registrations::Slice* staging_slice_ = nullptr;
+  uint32_t free_staging_ = 0;
+  std::deque<Queued> chunks_;
+  size_t posting_ = 0;
+  uint64_t ordinal_ = 0;           // counts every irecv: the slot in the unpack queue
+  Ring<Request, nccl::kMaxRequests> requests_;
+  int sequence_ = 0;
+  Occupancy occupancy_;
+};
+
+}  // namespace tcpx::net

@@ -1,0 +1,299 @@
+#include "path/net/net_carrier.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/ids.h"
+#include "base/text.h"
+#include "path/net/plugin_log.h"
+
+namespace tcpx::net {
+namespace {
+
+// Frames handed over beyond what the window takes: the next one is there when a request ends.
+constexpr uint32_t kFramesAhead = 2;
+// All progress is inside test(), so requests under way are polled. After this long without any
+// the polls are spaced out: nothing is unpolled for more than 100 us, and an idle wait is cheap.
+constexpr Nanos kPollEagerly = 200 * kMicro;
+constexpr Nanos kPollPause = 20 * kMicro;
+constexpr Nanos kSetupPause = 500 * kMicro;
+
+void nap(Nanos length) {
+  // The default slack of 50 us would make a pause of 20 us one of 70.
+  static thread_local bool precise = prctl(PR_SET_TIMERSLACK, 1000ul) == 0;
+  (void)precise;
+  timespec time{0, static_cast<long>(length)};
+  nanosleep(&time, nullptr);
+}
+
+Status setup_error(std::string text) {
+  return lane_error(TCPX_PATH_UNAVAILABLE, std::move(text));
+}
+
+Status call_failed(const char* call, nccl::Result result) {
+  std::string warning = last_plugin_warning();
+  return setup_error(strf("the net plugin's {} failed: {}{}{}", call, result_name(result),
+                          warning.empty() ? "" : "; its last warning: ", warning));
+}
+
+CommSettings comm_settings(const NetCarrierSettings& settings, uint32_t window) {
+  return {settings.plugin, settings.regions, settings.memory_type,
+          std::min<uint32_t>(window, nccl::kMaxRequests)};
+}
+
+}  // namespace
+
+NetCarrier::NetCarrier(const NetCarrierSettings& settings)
+    : settings_(settings), calls_(settings.plugin->calls()),
+      send_(comm_settings(settings, settings.send_window)),
+      receive_(comm_settings(settings, settings.receive_window)) {}
+
+NetCarrier::~NetCarrier() { close(); }
+
+std::string NetCarrier::interface() const {
+  return settings_.plugin->devices()[static_cast<size_t>(settings_.device)].name;
+}
+
+// ---- set-up --------------------------------------------------------------------------------
+
+void NetCarrier::start(CarrierHost& host) {
+  host_ = &host;
+  last_moved_ = now_ns();
+  if (Status status = listen(); !status) fail_setup(status, true);
+}
+
+Status NetCarrier::listen() {
+  if (Status status = random_bytes(offer_.nonce); !status) return status;
+  nccl::Result result = calls_.listen(settings_.device, offer_.handle.data(), &listen_comm_);
+  if (result != nccl::kSuccess) return call_failed("listen", result);
+  offer_.step = wire::NetStep::kOffer;
+  offer_.version = static_cast<uint8_t>(calls_.version());
+  offer_.request_bytes = settings_.request_bytes;
+  offer_.plugin = settings_.plugin->name();
+  std::array<uint8_t, wire::kNetSetupBytes> bytes;
+  wire::encode(offer_, bytes);
+  host_->send_message(bytes);
+  return {};
+}
+
+void NetCarrier::say(wire::NetStep step) {
+  wire::NetSetup message;
+  message.step = step;
+  std::array<uint8_t, wire::kNetSetupBytes> bytes;
+  wire::encode(message, bytes);
+  host_->send_message(bytes);
+}
+
+Status NetCarrier::on_message(std::span<const uint8_t> bytes) {
+  wire::NetSetup message;
+  if (Status status = wire::decode(bytes, &message); !status) return status;
+  if (state_ == State::kFailed || state_ == State::kClosed) return {};  // they crossed
+  if (message.step == wire::NetStep::kFailed) {
+    Status why = setup_error("the peer: " + message.text);
+    if (state_ == State::kReady) return why;  // too late to go on without
+    fail_setup(why, false);
+    return {};
+  }
+  if (state_ == State::kReady)
+    return lane_error(TCPX_PROTOCOL_ERROR, "net set-up goes on after its end");
+  switch (message.step) {
+    case wire::NetStep::kOffer:
+      if (Status status = offer_received(message); !status) fail_setup(status, true);
+      return {};
+    case wire::NetStep::kReady: peer_ready_ = true; return {};
+    case wire::NetStep::kBound: peer_bound_ = true; return {};
+    default: return {};
+  }
+}
+
+Status NetCarrier::offer_received(const wire::NetSetup& offer) {
+  if (peers_offer_) return setup_error("the peer made two offers for one lane");
+  if (offer.plugin != settings_.plugin->name())
+    return setup_error(strf("the plugins differ: {} here, {} at the peer",
+                            settings_.plugin->name(), escaped(offer.plugin)));
+  peers_offer_ = offer;
+  connect_handle_ = offer.handle;
+  settings_.request_bytes = std::min(settings_.request_bytes, offer.request_bytes);
+  return {};
+}
+
+Status NetCarrier::try_connect() {
+  void* comm = nullptr;
+  nccl::Result result = calls_.connect(settings_.device, connect_handle_.data(), &comm);
+  if (result != nccl::kSuccess) return call_failed("connect", result);
+  return comm == nullptr ? Status() : send_.open(comm, settings_.request_bytes);
+}
+
+// With the receive for the proof posted, the peer may send.
+Status NetCarrier::try_accept() {
+  void* comm = nullptr;
+  nccl::DeviceHandle* device = &device_handle_;
+  nccl::Result result = calls_.accept(listen_comm_, &comm, &device);
+  if (result != nccl::kSuccess) return call_failed("accept", result);
+  if (comm == nullptr) return {};
+  calls_.close_listen(listen_comm_);
+  listen_comm_ = nullptr;
+  if (Status status = receive_.open(comm, *device, settings_.request_bytes); !status) return status;
+  proof_chunk_.header.payload_bytes = proof_received_.size();
+  proof_chunk_.landing = {{proof_received_.data(), proof_received_.size()}};
+  receive_.add(&proof_chunk_);
+  if (Status status = receive_.poll([](RxChunk*) { return Status(); }); !status) return status;
+  say(wire::NetStep::kReady);
+  return {};
+}
+
+Status NetCarrier::show_proof() {
+  wire::Digest proof;
+  if (!wire::net_proof(settings_.session_key, settings_.lane, *peers_offer_, &proof))
+    return setup_error("cannot compute the proof for the peer's comm");
+  proof_sent_ = true;
+  return send_.send_bytes(proof);
+}
+
+Status NetCarrier::check_proof() {
+  wire::Digest expected;
+  if (!wire::net_proof(settings_.session_key, settings_.lane, offer_, &expected) ||
+      !wire::equal_constant_time(expected, proof_received_))
+    return setup_error("whoever connected to the plugin's socket does not know the session's key");
+  say(wire::NetStep::kBound);
+  bound_sent_ = true;
+  return {};
+}
+
+Status NetCarrier::advance_setup() {
+  if (!peers_offer_) return {};
+  if (!send_.is_open())
+    if (Status status = try_connect(); !status) return status;
+  if (!receive_.is_open())
+    if (Status status = try_accept(); !status) return status;
+  if (send_.is_open() && peer_ready_ && !proof_sent_)
+    if (Status status = show_proof(); !status) return status;
+  if (send_.is_open())
+    if (Status status = send_.poll([](TxFrame*) {}); !status) return status;
+  if (receive_.is_open() && !proof_arrived_)
+    if (Status status = receive_.poll([this](RxChunk*) {
+          proof_arrived_ = true;
+          return Status();
+        });
+        !status)
+      return status;
+  if (proof_arrived_ && !bound_sent_) return check_proof();
+  return {};
+}
+
+void NetCarrier::fail_setup(const Status& status, bool tell) {
+  state_ = State::kFailed;
+  if (tell) {
+    wire::NetSetup message;
+    message.step = wire::NetStep::kFailed;
+    message.status = static_cast<uint16_t>(status.code());
+    message.text = status.text();
+    std::array<uint8_t, wire::kNetSetupBytes> bytes;
+    wire::encode(message, bytes);
+    host_->send_message(bytes);
+  }
+  close_comms();
+  host_->carrier_settled(status);
+}
+
+// ---- data ----------------------------------------------------------------------------------
+
+uint32_t NetCarrier::credit() const {
+  uint32_t most = settings_.send_window + kFramesAhead;
+  uint32_t queued = static_cast<uint32_t>(send_.queued_frames());
+  return state_ == State::kReady && queued < most ? most - queued : 0;
+}
+
+void NetCarrier::send(TxFrame* frame) {
+  if (send_.idle() && receive_.idle()) last_moved_ = now_ns();
+  send_.add(frame);
+}
+
+void NetCarrier::receive(RxChunk* chunk) {
+  if (send_.idle() && receive_.idle()) last_moved_ = now_ns();
+  receive_.add(chunk);
+}
+
+Status NetCarrier::poll(bool* more) {
+  *more = false;
+  if (state_ == State::kReady) {
+    Nanos before = last_moved_;
+    if (Status status = move_payload(); !status) return status;
+    *more = !send_.idle() || !receive_.idle();
+    if (*more) pause(last_moved_ != before);
+    return {};
+  }
+  if (state_ != State::kSettingUp) return {};
+  Status status = advance_setup();
+  if (status.ok() && now_ns() > settings_.setup_deadline)
+    status = setup_error(strf("the net plugin's comms were not set up in time: {}, {}, {}",
+                              send_.is_open() ? "connected" : "connect pending",
+                              receive_.is_open() ? "accepted" : "accept pending",
+                              proof_arrived_ ? "proof seen" : "no proof seen"));
+  if (!status) {
+    fail_setup(status, true);
+    return {};
+  }
+  if (bound_sent_ && peer_bound_ && send_.idle()) {
+    state_ = State::kReady;
+    host_->carrier_settled({});
+  } else {
+    nap(kSetupPause);
+  }
+  *more = true;
+  return {};
+}
+
+Status NetCarrier::move_payload() {
+  Status status = send_.poll([this](TxFrame* frame) {
+    last_moved_ = now_ns();
+    host_->payload_sent(frame);
+  });
+  if (!status) return status;
+  return receive_.poll([this](RxChunk* chunk) {
+    last_moved_ = now_ns();
+    return host_->payload_arrived(chunk);
+  });
+}
+
+void NetCarrier::pause(bool moved) {
+  if (!moved && now_ns() - last_moved_ > kPollEagerly) nap(kPollPause);
+}
+
+void NetCarrier::each_receiving(const std::function<void(RxChunk*)>& f) const {
+  receive_.each([&](RxChunk* chunk) {
+    if (chunk != &proof_chunk_) f(chunk);
+  });
+}
+
+void NetCarrier::forget_memory(const void* base, uint64_t length) {
+  send_.forget(base, length);
+  receive_.forget(base, length);
+}
+
+std::string NetCarrier::stalled(Nanos now, Nanos patience) const {
+  if (state_ != State::kReady || (send_.idle() && receive_.idle())) return {};
+  if (now - last_moved_ < patience) return {};
+  return strf("the net plugin has made no progress for {} ms ({}); a helper of it may be dead",
+              (now - last_moved_) / kMilli,
+              send_.idle() ? "receiving" : receive_.idle() ? "sending" : "sending and receiving");
+}
+
+// ---- the end -------------------------------------------------------------------------------
+
+void NetCarrier::close_comms() {
+  send_.close([this](TxFrame* frame) { host_->payload_sent(frame); });
+  receive_.close();
+  if (listen_comm_ != nullptr) calls_.close_listen(std::exchange(listen_comm_, nullptr));
+}
+
+void NetCarrier::close() {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  if (host_ != nullptr) close_comms();
+}
+
+}  // namespace tcpx::net

@@ -1,0 +1,59 @@
+// A loaded NCCL net plugin. A plugin is loaded and initialised once per process and never unloaded:
+// real ones refuse a second init, keep threads, and have no way back.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "path/net/plugin_calls.h"
+
+namespace tcpx::net {
+
+class Plugin {
+ public:
+  struct Request {
+    std::string path;         // as configured; empty: UCCL_TCPX_PLUGIN_PATH, then the usual places
+    Nanos probe_patience = 30 * kSecond;
+    bool probe = true;        // run init in a child process first
+  };
+
+  // Distinct failures, all TCPX_PATH_UNAVAILABLE with blast ENGINE; the text starts with what
+  // failed: no file, not loadable, no known symbol, refused init, dies in init, hangs in init,
+  // no device.
+  static Status load(const Request& request, std::shared_ptr<Plugin>* out);
+
+  PluginCalls& calls() { return *calls_; }
+  const std::string& file() const { return file_; }     // the file the loader mapped
+  const std::string& why() const { return why_; }       // why this file
+  const std::string& name() const { return name_; }
+  const std::vector<DeviceProperties>& devices() const { return devices_; }
+  // Without a GPU the emulator takes host memory for device memory, and says so.
+  bool device_memory_is_host() const { return device_memory_is_host_; }
+
+ private:
+  Plugin() = default;
+  Status open(const std::string& path);
+  Status bind();
+  Status initialise();
+
+  void* library_ = nullptr;
+  std::unique_ptr<PluginCalls> calls_;
+  std::string file_, why_, name_;
+  std::vector<DeviceProperties> devices_;
+  bool device_memory_is_host_ = false;
+};
+
+// Where a plugin is looked for, first match first, with the reason. Pure but for getenv.
+struct Candidate {
+  std::string path;
+  std::string why;
+};
+std::vector<Candidate> plugin_candidates(const std::string& configured);
+
+// What init does in a child process: it may exit, crash or hang there.
+Status probe_plugin(const std::string& file, Nanos patience);
+
+}  // namespace tcpx::net

@@ -1,0 +1,73 @@
+#include "path/net/plugin_log.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <map>
+#include <mutex>
+
+namespace tcpx::net {
+namespace {
+
+struct Sinks {
+  std::mutex mu;
+  std::map<int, Log> logs;
+  int next = 1;
+  std::string last_warning;
+};
+
+// Never destroyed: a plugin's threads may log while the process exits.
+Sinks& sinks() {
+  static Sinks* const all = new Sinks;
+  return *all;
+}
+
+tcpx_log_level level_of(int level) {
+  switch (level) {
+    case nccl::kLogWarn:
+    case nccl::kLogAbort: return TCPX_LOG_WARN;
+    case nccl::kLogVersion:
+    case nccl::kLogInfo: return TCPX_LOG_DEBUG;
+    default: return TCPX_LOG_TRACE;
+  }
+}
+
+// Format and arguments of real plugins do not always match, and %s may be null: vsnprintf is all
+// that is done with them.
+void log_line(int level, unsigned long, const char* where, int line, const char* format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  Sinks& all = sinks();
+  std::lock_guard lock(all.mu);
+  if (level == nccl::kLogWarn) all.last_warning = text;
+  for (auto& [id, log] : all.logs)
+    if (log.enabled(level_of(level)))
+      log.write(level_of(level), strf("net plugin: {} ({}:{})", text, where ? where : "?", line));
+}
+
+}  // namespace
+
+nccl::Logger plugin_logger() { return &log_line; }
+
+PluginLogTap::PluginLogTap(const Log& log) {
+  Sinks& all = sinks();
+  std::lock_guard lock(all.mu);
+  id_ = all.next++;
+  all.logs.emplace(id_, log);
+}
+
+PluginLogTap::~PluginLogTap() {
+  Sinks& all = sinks();
+  std::lock_guard lock(all.mu);
+  all.logs.erase(id_);
+}
+
+std::string last_plugin_warning() {
+  Sinks& all = sinks();
+  std::lock_guard lock(all.mu);
+  return all.last_warning;
+}
+
+}  // namespace tcpx::net

@@ -1,0 +1,31 @@
+// Where a plugin's log lines go. The ABI's logger has no user argument, and a plugin lives as long
+// as the process, so this is one per process: lines go to the logs of all engines that use a
+// plugin, at their own level, and the last warning is kept for error messages.
+#pragma once
+
+#include <string>
+
+#include "base/log.h"
+#include "path/net/nccl_net_abi.h"
+
+namespace tcpx::net {
+
+// The function to hand to init().
+nccl::Logger plugin_logger();
+
+// While it lives, `log` gets the plugin's lines.
+class PluginLogTap {
+ public:
+  explicit PluginLogTap(const Log& log);
+  ~PluginLogTap();
+  PluginLogTap(const PluginLogTap&) = delete;
+  PluginLogTap& operator=(const PluginLogTap&) = delete;
+
+ private:
+  int id_;
+};
+
+// The newest warning, or "" if there was none.
+std::string last_plugin_warning();
+
+}  // namespace tcpx::net
