@@ -235,4 +235,11 @@ Status check_allow_path(std::string_view text) {
   return {};
 }
 
+Status check_devices(std::string_view text) {
+  for (std::string_view item : split(text, ',')) {
+    if (item.empty()) return bad(strf("{} names an empty device, e.g. eth1,eth2", shown(text)));
+  }
+  return text.empty() ? bad("no devices are named, e.g. auto") : Status();
+}
+
 }  // namespace tcpx::config

@@ -43,7 +43,14 @@ struct EngineOptions {
   uint64_t max_notify_bytes = 16 << 20;
   uint64_t socket_buffer = 0;          // SO_SNDBUF/SO_RCVBUF; 0: the kernel tunes it
   std::string require_path;            // a transfer fails rather than use another path
-  std::string allow_path = "tcp";      // comma-separated
+  std::string allow_path = "tcp,net";  // comma-separated
+  std::string net_plugin;              // file of an NCCL net plugin; empty: the usual places
+  std::string net_devices = "auto";    // of the plugin, by name, comma-separated
+  uint64_t net_chunk = 512 << 10;      // largest request; NCCL_DYNAMIC_CHUNK_SIZE of the plugin
+  uint32_t net_sockets = 0;            // per comm; 0: as the plugin's environment says
+  uint32_t net_send_window = 12;       // requests under way per comm
+  uint32_t net_receive_window = 16;
+  bool net_host_memory = false;        // option "net_memory": host | auto
   tcpx_log_level log_level = TCPX_LOG_INFO;
 };
 

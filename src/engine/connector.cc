@@ -14,7 +14,7 @@ constexpr Nanos kShortestTry = kSecond;
 // Trying another address cannot help against these.
 bool is_final(tcpx_code code) {
   return code == TCPX_AUTH_FAILED || code == TCPX_VERSION_MISMATCH || code == TCPX_LIMIT ||
-         code == TCPX_PROTOCOL_ERROR;
+         code == TCPX_PROTOCOL_ERROR || code == TCPX_PATH_UNAVAILABLE;
 }
 }  // namespace
 
@@ -61,6 +61,7 @@ wire::Hello Connector::hello() const {
   out.uid = host_.uid();
   out.target_uid = target_.uid;
   out.lanes = lanes_;
+  out.offers_net = host_.offers_net();
   out.chunk_bytes = host_.options().chunk_bytes;
   out.window = host_.options().window;
   out.name = host_.options().name;
@@ -109,6 +110,9 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
     return try_next();
   }
   const wire::Welcome& welcome = handshake.welcome();
+  if (host_.options().require_path == "net" && !welcome.uses_net)
+    return give_up(peer_error(TCPX_PATH_UNAVAILABLE, "require_path is net, and the peer has no net "
+                                                     "path"));
   session_ = welcome.session;
   peer_->established(handshake.challenge().uid, welcome.name, welcome.session,
                      host_.options().chunk_bytes, std::min(welcome.window, host_.options().window),
@@ -160,8 +164,9 @@ void Connector::settle() {
   if (joining_ > 0 || finished_) return;
   finished_ = true;
   peer_->set_connect_note(last_error_.ok() ? "" : last_error_.text());
-  peer_->connected();
-  host_.connected(peer_);
+  peer_->connected([host = &host_, weak = std::weak_ptr<Peer>(peer_)] {
+    if (std::shared_ptr<Peer> peer = weak.lock()) host->connected(peer);
+  });
 }
 
 void Connector::give_up(const Status& status) {

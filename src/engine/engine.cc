@@ -23,6 +23,9 @@ constexpr Nanos kTick = 20 * kMilli;
 constexpr Nanos kIdleTick = 250 * kMilli;
 constexpr Nanos kGoodbyePatience = 500 * kMilli;
 constexpr size_t kKeptEndedPeers = 256;
+// Deregistering waits this long for a path that cannot call back what it was given; then it closes
+// the lane.
+constexpr Nanos kFencePatience = kSecond;
 // Small transfers are cut so that every lane gets a part, but not finer than this.
 constexpr uint64_t kSmallestCut = 64 << 10;
 
@@ -35,7 +38,9 @@ uint32_t cores() {
 
 }  // namespace
 
-EngineCore::EngineCore(Config config, Log log, Placer* placer) : config_(std::move(config)) {
+EngineCore::EngineCore(Config config, Log log, Placer* placer)
+    : config_(std::move(config)), shared_owner_(std::make_unique<EngineShared>()),
+      shared_(*shared_owner_) {
   shared_.options = config_.options;
   shared_.log = log;
   shared_.placer = placer;
@@ -52,26 +57,39 @@ Status EngineCore::create(Config config, Log log, Placer* placer, std::unique_pt
 
 // ---- starting ------------------------------------------------------------------------------
 
-// The paths this build has; the net and ipc paths will join them.
-Status EngineCore::check_paths() const {
+bool EngineCore::allows(std::string_view path) const {
+  return ("," + shared_.options.allow_path + ",").find("," + std::string(path) + ",") !=
+         std::string::npos;
+}
+
+// tcp is always there: every lane has a stream, and the net path falls back to it. So a required
+// path is one that peers must have, and one that is only allowed may be missing here.
+Status EngineCore::init_paths() {
   const EngineOptions& options = shared_.options;
-  std::string padded = "," + options.allow_path + ",";
-  bool allowed = padded.find(",tcp,") != std::string::npos;
-  if (!options.require_path.empty() && options.require_path != "tcp")
-    return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
-                  strf("require_path is \"{}\", but this build has only the path tcp",
-                       options.require_path));
-  if (!allowed)
-    return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
-                  strf("allow_path is \"{}\", but this build has only the path tcp",
-                       options.allow_path));
+  auto unavailable = [](std::string text) {
+    return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE, std::move(text));
+  };
+  if (options.require_path == "ipc" || (!allows("tcp") && !allows("net")))
+    return unavailable(strf("this build has the paths tcp and net; require_path is \"{}\", "
+                            "allow_path is \"{}\"", options.require_path, options.allow_path));
+  no_net_ = "it is not allowed (allow_path)";
+  if (!allows("net") || options.require_path == "tcp") return {};
+  if (!allows("tcp")) shared_.options.require_path = "net";
+  Status status = net::NetPath::create(options, shared_.regions, shared_.log, &net_);
+  if (status.ok()) {
+    shared_.log.info("{}", net_->describe());
+    return {};
+  }
+  no_net_ = status.text();
+  if (options.require_path == "net") return status;
+  if (!options.net_plugin.empty()) shared_.log.warn("no net path: {}", no_net_);
   return {};
 }
 
 Status EngineCore::init() {
-  if (Status status = check_paths(); !status) return status;
   if (Status status = random_bytes(uid_); !status) return status;
   if (Status status = init_secret(); !status) return status;
+  if (Status status = init_paths(); !status) return status;
   std::vector<Fd> listeners;
   if (Status status = init_listeners(&listeners); !status) return status;
   make_connection_info();
@@ -163,7 +181,7 @@ Status EngineCore::init_loops() {
     settings.max_spinning = shared_.max_spinning;
     std::unique_ptr<Loop> loop;
     if (Status status = Loop::create(settings, &loop); !status) return status;
-    shared_.loops.push_back(std::move(loop));
+    shared_.loops.emplace_back(std::move(loop));
   }
   return {};
 }
@@ -228,6 +246,11 @@ EngineCore::~EngineCore() {
   for (auto& peer : peers) peer->say_goodbye(shutdown, std::max<Nanos>(0, until - now_ns()));
   if (service_) service_->stop();
   shared_.loops.clear();  // joins the threads
+  if (shared_.hung_loops.load() == 0) return;
+  // A thread that a plugin holds may come back and find its peer and all of this.
+  shared_.log.error("{} threads hang in a net plugin and are left behind", shared_.hung_loops.load());
+  shared_.defer = [](std::function<void()>) {};
+  shared_owner_.release();
 }
 
 // ---- accepting -----------------------------------------------------------------------------
@@ -260,6 +283,10 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
                                       : std::min(hello.window, shared_.options.window);
   welcome->name = shared_.options.name;
   welcome->addresses = advertised_;
+  welcome->uses_net = hello.offers_net && net_ != nullptr;
+  if (shared_.options.require_path == "net" && !welcome->uses_net)
+    return peer_error(TCPX_PATH_UNAVAILABLE, "this side requires the net path, the client does not "
+                                             "offer it");
   if (hello.kind == wire::HelloKind::kJoinLane) {
     std::shared_ptr<Peer> peer = find_session(hello);
     if (peer == nullptr || !peer->may_join(hello.lane))
@@ -326,11 +353,14 @@ void EngineCore::accepted(Handshake& handshake) {
     sessions_[welcome.session] = peer;
   }
   if (Status status = adopt_lane(*peer, 0, handshake); !status) return peer->end(status);
-  peer->connected();
-  connected(peer);
-  std::lock_guard lock(mu_);
-  arrivals_.push_back(peer->id());
-  arrived_.notify_one();
+  peer->connected([this, weak = std::weak_ptr<Peer>(peer)] {
+    std::shared_ptr<Peer> up = weak.lock();
+    if (up == nullptr) return;
+    connected(up);
+    std::lock_guard lock(mu_);
+    arrivals_.push_back(up->id());
+    arrived_.notify_one();
+  });
 }
 
 void EngineCore::refused(const Handshake& handshake, bool timed_out) {
@@ -354,29 +384,37 @@ std::string EngineCore::interface_of(int fd) const {
   return ip_to_string(here);
 }
 
-LaneFactory EngineCore::lane_factory(Handshake& handshake) {
+LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& handshake) {
   TcpLane::Settings settings;
   settings.limits.max_notify_bytes = shared_.options.max_notify_bytes;
   settings.interface = interface_of(handshake.fd());
   settings.remote = handshake.remote();
   settings.socket_buffer = shared_.options.socket_buffer;
   auto fd = std::make_shared<Fd>(handshake.take_fd());
-  return [settings, fd](Loop& loop, LaneSink& sink) {
-    return std::make_unique<TcpLane>(loop, sink, std::move(*fd), settings);
+  const net::NetPath* net = handshake.welcome().uses_net ? net_.get() : nullptr;
+  return [settings, fd, net, index, key = peer.session_key()](Loop& loop, LaneSink& sink) {
+    return std::make_unique<TcpLane>(
+        loop, sink, std::move(*fd), settings,
+        net == nullptr ? nullptr : net->make_carrier(index, key.bytes()));
   };
 }
 
 Status EngineCore::adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) {
-  return peer.add_lane(index, lane_factory(handshake));
+  bool beside = handshake.welcome().uses_net && net_ != nullptr;
+  return peer.add_lane(index, lane_factory(peer, index, handshake), beside);
 }
 
 void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
   shared_.counters.peers_connected.fetch_add(1);
   std::string note = peer->connect_note();
-  shared_.log.info("peer {} \"{}\" ({}): path tcp, {} lanes via {}{}; faster paths: none is built "
-                   "into this version", peer->id(), escaped(peer->name()),
-                   peer->inbound ? "came to us" : "connected", peer->live_lanes(),
-                   peer->interfaces(), note.empty() ? "" : "; lanes missing: " + note);
+  std::string path = peer->path();
+  std::string why = peer->path_note();
+  if (why.empty()) why = net_ == nullptr ? no_net_ : "the peer has none";
+  shared_.log.info("peer {} \"{}\" ({}): path {}, {} lanes via {}{}{}", peer->id(),
+                   escaped(peer->name()), peer->inbound ? "came to us" : "connected", path,
+                   peer->live_lanes(), peer->interfaces(),
+                   path == "net" ? "" : "; no net path: " + escaped(why),
+                   note.empty() ? "" : "; lanes missing: " + note);
 }
 
 Nanos EngineCore::tick(Nanos now) {
@@ -486,6 +524,8 @@ Status EngineCore::register_memory(void* base, uint64_t length, uint32_t access,
 }
 
 Status EngineCore::deregister(uint64_t region) {
+  RegionView view;
+  if (Status status = shared_.regions.describe(region, &view); !status) return status;
   if (Status status = shared_.regions.retire(region); !status) return status;
   std::vector<std::shared_ptr<Peer>> peers;
   {
@@ -495,6 +535,7 @@ Status EngineCore::deregister(uint64_t region) {
   // From here on nobody can resolve the id. What resolved it before is stopped in its loop.
   for (auto& peer : peers) peer->revoke_local(region);
   Nanos give_up = deadline_after(now_ns(), shared_.options.deadline);
+  Nanos force = now_ns() + kFencePatience;
   for (;;) {
     bool moving = false;
     for (auto& peer : peers) moving |= peer->revoke_remote(region);
@@ -503,8 +544,11 @@ Status EngineCore::deregister(uint64_t region) {
       return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
                     "bytes were still being placed into the region at the deadline; do not free "
                     "its memory");
+    if (now_ns() > force)
+      for (auto& peer : peers) peer->force_off(region);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+  for (auto& peer : peers) peer->forget_memory(view.base, view.length);
   // A lane that joined meanwhile may be between resolve and use: pass once through every loop.
   for (auto& loop : shared_.loops) loop->run_exclusive([] {});
   shared_.regions.recycle(region);

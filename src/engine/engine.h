@@ -14,6 +14,7 @@
 #include "engine/connector.h"
 #include "engine/peer.h"
 #include "engine/shared.h"
+#include "path/net/net_path.h"
 #include "session/service.h"
 #include "topo/interfaces.h"
 
@@ -47,7 +48,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
  private:
   EngineCore(Config config, Log log, Placer* placer);
   Status init();
-  Status check_paths() const;
+  Status init_paths();
+  bool allows(std::string_view path) const;
   Status init_secret();
   Status init_listeners(std::vector<Fd>* listeners);
   Status init_loops();
@@ -57,7 +59,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::shared_ptr<Peer> new_peer();
   std::shared_ptr<Peer> find_session(const wire::Hello& hello);
   Status start_connecting(ConnectTarget target, uint64_t* peer);
-  LaneFactory lane_factory(Handshake& handshake);
+  LaneFactory lane_factory(Peer& peer, uint32_t index, Handshake& handshake);
   std::string interface_of(int fd) const;
   void forget_ended_inbound_locked();
 
@@ -74,10 +76,12 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) override;
   const std::vector<LocalAddress>& local_addresses() const override { return chosen_; }
   const EngineOptions& options() const override { return shared_.options; }
+  bool offers_net() const override { return net_ != nullptr; }
   void connected(const std::shared_ptr<Peer>& peer) override;
 
   Config config_;
-  EngineShared shared_;
+  std::unique_ptr<EngineShared> shared_owner_;  // left behind if a thread hangs in a plugin
+  EngineShared& shared_;
   wire::Uid uid_{};
   auth::Secret operator_key_;
   std::array<uint8_t, wire::kSecretBytes> secret_{};
@@ -87,6 +91,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::vector<wire::Address> advertised_;
   std::vector<uint8_t> connection_info_;
   std::unique_ptr<Service> service_;
+  std::unique_ptr<net::NetPath> net_;   // null: there is none
+  std::string no_net_;                  // why
 
   std::mutex mu_;  // below; never held while entering a loop
   bool shutting_down_ = false;

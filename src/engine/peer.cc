@@ -13,6 +13,9 @@ namespace {
 // How much of a transfer tcpx_post sends on the caller's thread before it leaves the rest to the
 // loop: enough for everything small, and well below a millisecond.
 constexpr uint64_t kPostBudget = 1u << 20;
+// A fence waits this long for a path that cannot call back what it was given; then it closes the
+// lane.
+constexpr Nanos kFencePatience = kSecond;
 // From here on sending takes longer than the two system calls that keep the loop's thread asleep.
 constexpr uint64_t kLongPost = 64u << 10;
 
@@ -47,16 +50,24 @@ void Peer::established(const wire::Uid& uid, std::string name, uint64_t session,
   uid_known_.store(true);
 }
 
-Status Peer::add_lane(uint32_t index, const LaneFactory& factory) {
+Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop) {
   PeerLane* lane;
+  std::shared_ptr<Loop> loop = shared_.loops[(id_ + index) % shared_.loops.size()];
+  if (own_loop) {
+    Loop::Settings settings;
+    settings.spin = shared_.options.spin;
+    settings.own_thread_only = true;
+    std::unique_ptr<Loop> made;
+    if (Status status = Loop::create(settings, &made); !status) return status;
+    loop = std::move(made);
+  }
   {
     std::lock_guard lock(mu);
     if (state_ == State::kEnded) return end_status_;
     if (lanes_.size() <= index) lanes_.resize(index + 1);
     if (lanes_[index] != nullptr)
       return lane_error(TCPX_PROTOCOL_ERROR, strf("lane {} exists already", index));
-    Loop& loop = *shared_.loops[(id_ + index) % shared_.loops.size()];
-    lanes_[index] = std::make_unique<PeerLane>(*this, index, loop);
+    lanes_[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
     lane = lanes_[index].get();
   }
   return lane->start(factory);
@@ -69,17 +80,43 @@ void Peer::expect_lanes(uint32_t lanes) {
 
 bool Peer::may_join(uint32_t index) {
   std::lock_guard lock(mu);
-  return state_ == State::kUp && index > 0 && index < expected_lanes_ &&
+  return state_ != State::kEnded && index > 0 && index < expected_lanes_ &&
          (index >= lanes_.size() || lanes_[index] == nullptr);
 }
 
-void Peer::connected() {
-  std::lock_guard lock(mu);
-  if (state_ != State::kConnecting) return;
+void Peer::connected(std::function<void()> on_up) {
+  {
+    std::lock_guard lock(mu);
+    connecting_done_ = true;
+    on_up_ = std::move(on_up);
+    if (!became_up_locked()) return;
+  }
+  on_up_();
+}
+
+bool Peer::became_up_locked() {
+  if (state_ != State::kConnecting || !connecting_done_) return false;
+  for (auto& lane : lanes_)
+    if (lane && lane->open() && !lane->settled()) return false;
   state_ = State::kUp;
   changed_.notify_all();
   for (auto& lane : lanes_)
     if (lane && lane->open()) lane->wake();
+  return true;
+}
+
+void Peer::lane_settled(PeerLane& lane, const Status& status) {
+  bool up;
+  {
+    std::lock_guard lock(mu);
+    if (!status.ok() && path_note_.empty()) path_note_ = status.text();
+    up = became_up_locked();
+  }
+  if (!status.ok() && shared_.options.require_path == "net")
+    return ask_end(peer_error(TCPX_PATH_UNAVAILABLE,
+                              strf("require_path is net, but lane {} cannot have it: {}",
+                                   lane.index(), status.text())));
+  if (up) shared_.defer([self = shared_from_this()] { self->on_up_(); });
 }
 
 Status Peer::wait_connected(Nanos deadline) {
@@ -94,18 +131,22 @@ void Peer::ask_end(const Status& status) {
 }
 
 void Peer::end(const Status& status) {
-  LaneList open;
+  LaneList open, all;
   {
     std::lock_guard lock(mu);
     if (state_ == State::kEnded) return;
     state_ = State::kEnded;
     end_status_ = with_blast(status, TCPX_BLAST_PEER);
-    for (auto& lane : lanes_)
+    for (auto& lane : lanes_) {
+      if (lane) all.add(lane.get());
       if (lane && lane->open()) open.add(lane.get());
+    }
     changed_.notify_all();
   }
   // Lanes first: when the transfers end, nothing touches their memory any more.
-  for (PeerLane* lane : open) lane->loop().run_exclusive([&] { lane->lane().close(status); });
+  for (PeerLane* lane : open)
+    lane->in_loop([lane, status, keep = shared_from_this()] { lane->lane().close(status); });
+  for (PeerLane* lane : all) lane->retire_loop();
   std::lock_guard lock(mu);
   while (!live_.empty()) {
     std::shared_ptr<TransferState> transfer = live_.back();
@@ -135,7 +176,8 @@ void Peer::say_goodbye(const Status& status, Nanos patience) {
       if (lane && lane->open()) open.add(lane.get());
   }
   for (auto& transfer : running) end_now(transfer, with_blast(status, TCPX_BLAST_TRANSFER));
-  for (PeerLane* lane : open) lane->loop().run_exclusive([&] { lane->send_bye(); });
+  for (PeerLane* lane : open)
+    lane->in_loop([lane, keep = shared_from_this()] { lane->send_bye(); });
   {
     // The peer closes when it has seen the goodbye; our close then cannot destroy it in flight.
     std::unique_lock lock(mu);
@@ -197,7 +239,7 @@ bool Peer::stays_on_one_lane_locked(const TransferState& transfer, const PeerLan
   if (transfer.plan.chunks.size() < 2 || !shared_.options.adaptive_striping) return false;
   if (!shared_.crowded_by(std::min(lanes_.size(), shared_.loops.size()))) return false;
   for (auto& lane : lanes_)
-    if (lane && lane->open() && lane->interface() != first.interface()) return false;
+    if (lane && lane->open() && lane->rail() != first.rail()) return false;
   double rate = first.rate();  // bytes per ns
   return rate > 0 && static_cast<double>(transfer.plan.bytes) < rate * kWorthAnotherLane;
 }
@@ -430,18 +472,35 @@ void Peer::finish_locked(TransferState& t, tcpx_code code) {
 // ---- fences --------------------------------------------------------------------------------
 
 // After this no lane touches the transfer's local memory, except placings that cannot be called
-// back; those are waited for here. False: they did not finish in time.
+// back; those are waited for here. A lane that does not let go in time is closed. False: something
+// still touched it at the end.
 bool Peer::stop(const std::shared_ptr<TransferState>& transfer, bool forget) {
   LaneList all = lanes();
-  Nanos give_up = now_ns() + 10 * kSecond;
+  Nanos since = now_ns();
+  bool forced = false;
   for (;;) {
     size_t moving = 0;
-    for (PeerLane* lane : all)
-      lane->loop().run_exclusive([&] { moving += lane->stop(*transfer, forget); });
+    for (PeerLane* lane : all) {
+      auto held = std::make_shared<size_t>(0);
+      bool ran = lane->in_loop([lane, held, transfer, forget, keep = shared_from_this()] {
+        *held = lane->stop(*transfer, forget);
+      });
+      if (!ran) return false;
+      moving += *held;
+      if (*held > 0 && forced) close_lane(*lane, "a cancelled transfer's memory was still in use");
+    }
     if (moving == 0) return true;
-    if (now_ns() > give_up) return false;
+    Nanos waited = now_ns() - since;
+    if (waited > 10 * kSecond) return false;
+    forced = waited > kFencePatience;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+}
+
+void Peer::close_lane(PeerLane& lane, const char* why) {
+  lane.in_loop([lane = &lane, why, keep = shared_from_this()] {
+    if (lane->open()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
+  });
 }
 
 // Local fence now, no waiting for the peer.
@@ -510,10 +569,31 @@ void Peer::revoke_local(uint64_t region) {
 }
 
 bool Peer::revoke_remote(uint64_t region) {
-  size_t moving = 0;
+  bool moving = false;
+  for (PeerLane* lane : lanes()) moving |= held_by(*lane, region) > 0;
+  return moving;
+}
+
+// How many frames and chunks of the lane still touch the region; a lane that hangs counts as one.
+size_t Peer::held_by(PeerLane& lane, uint64_t region) {
+  auto held = std::make_shared<size_t>(0);
+  bool ran = lane.in_loop([lane = &lane, held, region, keep = shared_from_this()] {
+    *held = lane->revoke(region);
+  });
+  return ran ? *held : 1;
+}
+
+void Peer::force_off(uint64_t region) {
   for (PeerLane* lane : lanes())
-    lane->loop().run_exclusive([&] { moving += lane->revoke(region); });
-  return moving > 0;
+    if (held_by(*lane, region) > 0) close_lane(*lane, "a deregistered region was still in use");
+}
+
+void Peer::forget_memory(const void* base, uint64_t length) {
+  for (PeerLane* lane : lanes())
+    if (lane->has_own_loop())
+      lane->in_loop([lane, base, length, keep = shared_from_this()] {
+        lane->lane().forget_memory(base, length);
+      });
 }
 
 // ---- notifications -------------------------------------------------------------------------
@@ -659,7 +739,7 @@ void Peer::lane_down_asked(uint32_t index) {
       if (index < self->lanes_.size()) lane = self->lanes_[index].get();
     }
     if (lane != nullptr && lane->open())
-      lane->loop().run_exclusive([&] {
+      lane->in_loop([lane, self] {
         lane->lane().close(lane_error(TCPX_PEER_DISCONNECTED, "the peer gave this lane up"));
       });
     std::lock_guard lock(self->mu);
@@ -733,12 +813,27 @@ void Peer::watch_lanes(Nanos now) {
     Nanos heard = lane->last_heard();
     if (now - heard > options.keepalive) lane->ask_ping();
     if (open.size() > 1 && latest - heard > options.lane_timeout)
-      lane->loop().run_exclusive([&] {
+      lane->in_loop([lane, silent = now - heard, keep = shared_from_this()] {
         lane->lane().close(lane_error(
-            TCPX_PEER_TIMEOUT, strf("silent for {} ms while other lanes work",
-                                           (now - heard) / kMilli)));
+            TCPX_PEER_TIMEOUT, strf("silent for {} ms while other lanes work", silent / kMilli)));
       });
+    if (lane->has_own_loop() && !watch_carrier(*lane, now)) return;
   }
+}
+
+// The stream of a lane may be alive while what carries its payload is not. False: the peer ended.
+bool Peer::watch_carrier(PeerLane& lane, Nanos now) {
+  Nanos patience = shared_.options.lane_timeout;
+  bool ran = lane.in_loop([lane = &lane, now, patience, keep = shared_from_this()] {
+    if (!lane->open()) return;
+    std::string why = lane->lane().stalled(now, patience);
+    if (!why.empty()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
+  });
+  if (!ran)
+    end(peer_error(TCPX_PATH_UNAVAILABLE,
+                   strf("the net plugin hangs in a call on lane {}; its thread and the memory it "
+                        "was given are lost", lane.index())));
+  return ran;
 }
 
 // Names what hangs, once per keepalive interval and peer.
@@ -747,11 +842,13 @@ void Peer::report_stalls(Nanos now) {
   if (now - last_stall_report_ < age || !shared_.log.enabled(TCPX_LOG_WARN)) return;
   for (PeerLane* lane : lanes()) {
     if (!lane->open() || lane->in_flight() == 0) continue;
-    std::string text;
-    lane->loop().run_exclusive([&] { text = lane->describe_stall(now, age); });
-    if (text.empty()) continue;
+    auto text = std::make_shared<std::string>();
+    lane->in_loop([lane, text, now, age, keep = shared_from_this()] {
+      *text = lane->describe_stall(now, age);
+    });
+    if (text->empty()) continue;
     last_stall_report_ = now;
-    shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name()), text);
+    shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name()), *text);
   }
 }
 
@@ -788,6 +885,13 @@ uint32_t Peer::live_lanes_locked() const {
 uint32_t Peer::live_lanes() {
   std::lock_guard lock(mu);
   return live_lanes_locked();
+}
+
+std::string Peer::path() {
+  std::set<std::string> paths;
+  for (PeerLane* lane : lanes())
+    if (lane->open()) paths.insert(lane->lane().path());
+  return join(paths, "+");
 }
 
 std::string Peer::interfaces() {

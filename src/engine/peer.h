@@ -64,11 +64,13 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void established(const wire::Uid& uid, std::string name, uint64_t session, uint64_t chunk_bytes,
                    uint32_t window, const auth::Key& session_key);
   // Takes over an authenticated socket as lane `index`. Any thread but a loop's.
-  Status add_lane(uint32_t index, const LaneFactory& factory);
+  Status add_lane(uint32_t index, const LaneFactory& factory, bool own_loop);
   // Inbound: how many lanes the client announced; it may bring each of them once.
   void expect_lanes(uint32_t lanes);
   bool may_join(uint32_t index);
-  void connected();                    // connecting is over: lanes are what they are
+  // Connecting is over: lanes are what they are. The peer is up when they have settled; then
+  // `on_up` runs, at once or on the service thread.
+  void connected(std::function<void()> on_up);
   // Ends the session: closes lanes, then ends every transfer and notification with `status`.
   // Idempotent. Not from a loop.
   void end(const Status& status);
@@ -86,8 +88,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void release(const std::shared_ptr<TransferState>& transfer);
   // Ends transfers that use this local region; nothing reads or writes it when this returns.
   void revoke_local(uint64_t region);
-  // Stops lanes from reading or writing this region for the peer. True: placings still touch it.
+  // Stops lanes from reading or writing this region for the peer. True: they still touch it.
   bool revoke_remote(uint64_t region);
+  // Closes lanes that cannot let go of this region otherwise.
+  void force_off(uint64_t region);
+  // Nothing uses the memory any more and it is about to be freed.
+  void forget_memory(const void* base, uint64_t length);
   Status notify(std::shared_ptr<Notice> notice, Nanos deadline);
 
   // ---- from lanes (in their loop's exclusive section) ----
@@ -101,6 +107,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void lane_down_confirmed(uint32_t index);
   void lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
                  std::vector<ChunkWork> reads);
+  void lane_settled(PeerLane& lane, const Status& status);
   void peer_said_bye();
   void ask_end(const Status& status);                    // from a loop: the service thread ends it
 
@@ -127,6 +134,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
     std::lock_guard lock(mu);
     return connect_note_;
   }
+  // Why payload does not travel as it was meant to, or "".
+  std::string path_note() {
+    std::lock_guard lock(mu);
+    return path_note_;
+  }
+  std::string path();
 
   std::mutex mu;
   bool inbound = false;
@@ -144,10 +157,14 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void expire_deadlines(Nanos now);
   void watch_lanes(Nanos now);
+  bool watch_carrier(PeerLane& lane, Nanos now);
+  void close_lane(PeerLane& lane, const char* why);
+  size_t held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);
   PeerLane* lane_for_small_locked();
   PeerLane* lane_to_drive_locked(const TransferState& transfer) const;
   uint32_t live_lanes_locked() const;
+  bool became_up_locked();
   bool left_to_idle_lanes_locked(const PeerLane& asking);
   bool take_turn_locked(const PeerLane& lane);
 
@@ -168,6 +185,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Status end_status_;
   bool leaving_ = false;      // one side said goodbye: lanes that close now are not lost
   std::string connect_note_;  // why lanes are missing
+  std::string path_note_;
+  bool connecting_done_ = false;
+  std::function<void()> on_up_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<PeerLane>> lanes_;
   std::vector<std::shared_ptr<TransferState>> run_queue_;   // served in turn, not in order

@@ -18,9 +18,9 @@ constexpr uint32_t kFirstWindow = 4;  // before a rate is known
 
 }  // namespace
 
-PeerLane::PeerLane(Peer& peer, uint32_t index, Loop& loop)
-    : peer_(peer), shared_(peer.shared()), index_(index), loop_(loop),
-      outstanding_(peer.window()) {
+PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop)
+    : peer_(peer), shared_(peer.shared()), index_(index), loop_owner_(std::move(loop)),
+      own_loop_(own_loop), loop_(*loop_owner_), outstanding_(peer.window()) {
   scratch_.reserve(wire::kMaxPieces);
   placing_.reserve(peer.window() + 1);
   // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
@@ -31,16 +31,23 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, Loop& loop)
 PeerLane::~PeerLane() = default;
 
 Status PeerLane::start(const LaneFactory& factory) {
-  Status status;
-  loop_.run_exclusive([&] {
+  auto status = std::make_shared<Status>();
+  bool ran = in_loop([this, status, factory, keep = peer_.shared_from_this()] {
     lane_ = factory(loop_, *this);
-    status = lane_->start(std::shared_ptr<LoopSource>(peer_.shared_from_this(), lane_.get()));
-    if (!status) return;
+    rail_.store(std::hash<std::string>()(lane_->interface()), std::memory_order_relaxed);
+    *status = lane_->start(std::shared_ptr<LoopSource>(keep, lane_.get()));
+    if (!status->ok()) return;
     // Only now: others wake an open lane by the place it has in its loop.
     started_.store(true, std::memory_order_release);
     open_.store(true, std::memory_order_release);
   });
-  return status;
+  return ran ? *status : lane_error(TCPX_PATH_UNAVAILABLE, "the net plugin hangs in listen");
+}
+
+void PeerLane::retire_loop() {
+  if (!own_loop_ || loop_.stop()) return;
+  new std::shared_ptr<Loop>(loop_owner_);  // its thread hangs and may come back: never freed
+  shared_.hung_loops.fetch_add(1);
 }
 
 // ---- our chunks ----------------------------------------------------------------------------
@@ -114,6 +121,7 @@ void PeerLane::send_chunk(ChunkWork work) {
   entry->frame = frame;
   entry->landing = nullptr;
   entry->is_read = is_read;
+  entry->answered = false;
   ++used_;
   in_flight_.store(used_, std::memory_order_relaxed);
   shared_.counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
@@ -140,11 +148,19 @@ void PeerLane::settle(Outstanding& entry, tcpx_code code) {
 Status PeerLane::answer_received(const wire::Header& header) {
   Outstanding* entry = find(header.transfer, header.chunk);
   bool read_answer = header.type == wire::FrameType::kReadFailed;
-  if (entry == nullptr || entry->is_read != read_answer || entry->frame != nullptr ||
-      (read_answer && header.status == TCPX_OK))
+  // Beside the stream a payload may be there before our end of the path knows that it is out.
+  bool overtook = entry != nullptr && entry->frame != nullptr && entry->frame->beside &&
+                  entry->frame->started && !entry->answered;
+  if (entry == nullptr || entry->is_read != read_answer ||
+      (entry->frame != nullptr && !overtook) || (read_answer && header.status == TCPX_OK))
     return peer_error(TCPX_PROTOCOL_ERROR,
                       strf("answer for chunk {} of transfer {}, which is not outstanding",
                                   header.chunk, header.transfer));
+  if (overtook) {
+    entry->answered = true;
+    entry->answer = static_cast<tcpx_code>(header.status);
+    return {};
+  }
   settle(*entry, static_cast<tcpx_code>(header.status));
   return {};
 }
@@ -404,9 +420,17 @@ void PeerLane::on_sent(TxFrame* frame) {
   if (frame->header.type == wire::FrameType::kWrite ||
       frame->header.type == wire::FrameType::kRead) {
     Outstanding* entry = find(frame->header.transfer, frame->header.chunk);
-    if (entry != nullptr && entry->frame == frame) entry->frame = nullptr;
+    if (entry != nullptr && entry->frame == frame) {
+      entry->frame = nullptr;
+      if (entry->answered) settle(*entry, entry->answer);
+    }
   }
   drop_frame(frame);
+}
+
+void PeerLane::on_settled(const Status& status) {
+  rail_.store(std::hash<std::string>()(lane_->interface()), std::memory_order_relaxed);
+  peer_.lane_settled(*this, status);
 }
 
 void PeerLane::send_bye() {
@@ -434,6 +458,10 @@ size_t PeerLane::stop(const TransferState& transfer, bool forget) {
       entry.landing->refusal = TCPX_CANCELLED;
       shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
     }
+    if (entry.landing != nullptr && lane_->holds(entry.landing)) {
+      ++moving;
+      continue;
+    }
     TxFrame* frame = entry.frame;
     if (frame != nullptr && lane_->unqueue(frame)) {
       entry.frame = nullptr;
@@ -441,7 +469,10 @@ size_t PeerLane::stop(const TransferState& transfer, bool forget) {
       settle(entry, TCPX_CANCELLED);  // never left: settled here and now
       continue;
     }
-    if (frame != nullptr && !entry.is_read) lane_->abandon(frame, TCPX_CANCELLED);
+    if (frame != nullptr && !entry.is_read && !lane_->abandon(frame, TCPX_CANCELLED)) {
+      ++moving;
+      continue;
+    }
     if (forget || entry.is_read) entry.transfer.reset();
   }
   return moving;
@@ -455,12 +486,15 @@ size_t PeerLane::revoke(uint64_t region) {
   };
   drain_placings();
   size_t moving = 0;
-  RxChunk* receiving = lane_->receiving();
-  if (receiving != nullptr && !receiving->discard && names(receiving->pieces)) {
-    receiving->discard = true;
-    receiving->refusal = TCPX_STALE_REGION;
-    shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
-  }
+  lane_->each_receiving([&](RxChunk* chunk) {
+    if (!names(chunk->pieces)) return;
+    if (!chunk->discard) {
+      chunk->discard = true;
+      chunk->refusal = TCPX_STALE_REGION;
+      shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
+    }
+    if (lane_->holds(chunk)) ++moving;
+  });
   for (RxChunk* chunk : placing_)
     if (chunk->ticket != 0 && names(chunk->pieces)) ++moving;
   for (size_t i = 0; i < all_frames_.size(); ++i) {  // send_small may add frames
@@ -476,8 +510,8 @@ size_t PeerLane::revoke(uint64_t region) {
       drop_frame(frame);
       send_small(failed);
       wake();
-    } else {
-      lane_->abandon(frame, TCPX_STALE_REGION);
+    } else if (!lane_->abandon(frame, TCPX_STALE_REGION)) {
+      ++moving;
     }
   }
   return moving;
@@ -507,7 +541,7 @@ void PeerLane::on_down(const Status& status) {
   // placing: a chunk must not be asked for again while its first copy can still land.
   for (Nanos give_up = now_ns() + kPlacingPatience; !placing_.empty() && now_ns() < give_up;)
     drain_placings();
-  if (RxChunk* chunk = lane_->receiving()) drop_chunk(chunk);
+  lane_->each_receiving([this](RxChunk* chunk) { drop_chunk(chunk); });
   std::vector<ChunkWork> writes, reads;
   for (Outstanding& entry : outstanding_) {
     if (!entry.used) continue;

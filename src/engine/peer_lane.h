@@ -20,7 +20,8 @@ struct TransferState;
 
 class PeerLane final : public LaneSink {
  public:
-  PeerLane(Peer& peer, uint32_t index, Loop& loop);
+  // `loop`: one of the engine's, or one that this lane alone uses.
+  PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop);
   ~PeerLane() override;
 
   // ---- setting up (service thread, before start) ----
@@ -29,6 +30,11 @@ class PeerLane final : public LaneSink {
   // ---- any thread ----
   uint32_t index() const { return index_; }
   Loop& loop() const { return loop_; }
+  // Runs f in the exclusive section. False: the lane's plugin hangs; f must own its captures.
+  bool in_loop(const std::function<void()>& f) { return loop_.run_exclusive(f); }
+  // Ends the thread of a loop of its own. The lane is closed. Not from that loop.
+  void retire_loop();
+  bool has_own_loop() const { return own_loop_; }
   bool open() const { return open_.load(std::memory_order_acquire); }
   bool started() const { return started_.load(std::memory_order_acquire); }  // it has a lane
   void wake() { loop_.wake(lane_->source_index()); }
@@ -38,7 +44,9 @@ class PeerLane final : public LaneSink {
   }
   uint32_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
   double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes per ns; 0: unknown
-  const std::string& interface() const { return lane_->interface(); }
+  // Equal for lanes on the same interface.
+  size_t rail() const { return rail_.load(std::memory_order_relaxed); }
+  bool settled() const { return lane_->settled(); }
   Nanos last_heard() const {
     return lane_->counters().last_receive.load(std::memory_order_relaxed);
   }
@@ -64,6 +72,7 @@ class PeerLane final : public LaneSink {
   void on_sent(TxFrame* frame) override;
   void fill() override;
   bool awaits_answer() const override { return used_ > 0; }
+  void on_settled(const Status& status) override;
   bool on_idle() override;
   void on_down(const Status& status) override;
 
@@ -79,6 +88,8 @@ class PeerLane final : public LaneSink {
     TxFrame* frame = nullptr;            // until it is out
     RxChunk* landing = nullptr;          // READ: its data is arriving or being placed
     bool is_read = false;
+    bool answered = false;               // settled when `frame` is out
+    tcpx_code answer = TCPX_OK;
   };
 
   // Our chunks.
@@ -114,8 +125,11 @@ class PeerLane final : public LaneSink {
   Peer& peer_;
   EngineShared& shared_;
   const uint32_t index_;
+  const std::shared_ptr<Loop> loop_owner_;
+  const bool own_loop_;
   Loop& loop_;
   std::unique_ptr<Lane> lane_;
+  std::atomic<size_t> rail_{0};
   std::atomic<bool> started_{false};
   std::atomic<bool> open_{false};
   std::atomic<bool> ping_asked_{false};

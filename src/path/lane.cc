@@ -9,7 +9,7 @@ void TxFrame::reset() {
   payload.clear();
   pieces.clear();
   trailer_status = TCPX_OK;
-  started = false;
+  beside = started = false;
   left = 0;
   next_payload = 0;
 }

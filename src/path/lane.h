@@ -34,6 +34,7 @@ struct TxFrame {
   uint16_t trailer_status = TCPX_OK;
 
   // Progress, kept by the lane.
+  bool beside = false;              // its payload does not go through the stream
   bool started = false;             // header is encoded, its bytes may be out
   uint64_t left = 0;                // bytes of the whole frame not yet handed to the kernel
   size_t next_payload = 0;
@@ -41,7 +42,7 @@ struct TxFrame {
   uint8_t tail[wire::kTrailerBytes];
 
   void reset();
-  bool has_tail() const { return header.has_payload(); }
+  bool has_tail() const { return header.has_payload() && !beside; }
 };
 
 // Payload on its way in.
@@ -76,6 +77,9 @@ class LaneSink {
   virtual void fill() = 0;
   // Whether the peer owes us something on this lane, so that it is worth watching closely.
   virtual bool awaits_answer() const = 0;
+  // The lane knows how payload will travel; until then it has no credit. Not ok: not as it was
+  // meant to (the lane works all the same).
+  virtual void on_settled(const Status& status) = 0;
   // Work without an event (placing under way). Returns whether there is more.
   virtual bool on_idle() = 0;
   // The lane is closed and out of its loop; frames still queued are handed back through on_sent.
@@ -101,11 +105,16 @@ class Lane : public LoopSource {
   // Takes a frame back that was queued and has not started; false if it has.
   virtual bool unqueue(TxFrame* frame) = 0;
   // Gives up the payload of a frame that has started: zeros fill its place, the trailer says why.
-  virtual void abandon(TxFrame* frame, tcpx_code reason) = 0;
+  // False: its memory is still being read; it was sent, or the lane closed, when it is on_sent().
+  virtual bool abandon(TxFrame* frame, tcpx_code reason) = 0;
   // Frames with payload that may be queued now.
   virtual uint32_t payload_credit() const = 0;
-  // The chunk being received, or nullptr.
-  virtual RxChunk* receiving() const = 0;
+  // Chunks being received.
+  virtual void each_receiving(const std::function<void(RxChunk*)>& f) const = 0;
+  // Whether bytes may still be written to the chunk's landing although it is discarded.
+  virtual bool holds(const RxChunk* chunk) const = 0;
+  // The memory is being deregistered and no frame or chunk uses it any more.
+  virtual void forget_memory(const void* base, uint64_t length) = 0;
   virtual void release(RxChunk* chunk) = 0;
   virtual void resume_reading() = 0;
   // Sends what can be sent now.
@@ -114,13 +123,16 @@ class Lane : public LoopSource {
   virtual void finish() = 0;
   virtual void close(const Status& status) = 0;
 
+  // Any thread:
   virtual const char* path() const = 0;
-  const std::string& interface() const { return interface_; }
+  virtual bool settled() const = 0;
+  virtual std::string interface() const = 0;
+  // "" or why the lane should be given up although its stream is alive.
+  virtual std::string stalled(Nanos now, Nanos patience) const = 0;  // in the exclusive section
   const std::string& remote() const { return remote_; }
   const LaneCounters& counters() const { return counters_; }
 
  protected:
-  std::string interface_;  // local NIC
   std::string remote_;     // address of the other end
   LaneCounters counters_;
   uint32_t source_index_ = UINT32_MAX;

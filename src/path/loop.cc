@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
+#include <chrono>
 
 namespace tcpx {
 
@@ -19,6 +19,8 @@ constexpr Nanos kShortSleep = 500 * kMicro;
 // With the budget at nothing, every so many idle periods a short spin tests whether it pays again.
 constexpr uint32_t kProbeEvery = 32;
 constexpr int kDozeMillis = 5;
+// A thread that has not come round for this long hangs in somebody else's code.
+constexpr std::chrono::seconds kHangPatience{10};
 constexpr uint32_t kAlwaysWatched = EPOLLIN | EPOLLRDHUP | EPOLLET;
 }  // namespace
 
@@ -48,13 +50,32 @@ Loop::Loop(const Settings& settings)
   hot_scratch_.reserve(1024);
 }
 
-Loop::~Loop() {
+Loop::~Loop() { stop(); }
+
+bool Loop::stop() {
+  if (stopped_.load()) return true;
   stopping_.store(true);
   signal();
+  {
+    std::unique_lock lock(end_mu_);
+    auto ended = [&] { return thread_ended_ || !thread_.joinable(); };
+    if (!settings_.own_thread_only) ended_cv_.wait(lock, ended);
+    else if (!ended_cv_.wait_for(lock, kHangPatience, ended)) return false;
+  }
   if (thread_.joinable()) thread_.join();
+  stopped_.store(true);
+  run_commands();  // whoever came too late for the thread
+  return true;
 }
 
 void Loop::thread_main() {
+  drive_as_thread();
+  std::lock_guard lock(end_mu_);
+  thread_ended_ = true;
+  ended_cv_.notify_all();
+}
+
+void Loop::drive_as_thread() {
   while (!stopping_.load()) {
     epoll_event event;
     Nanos from = now_ns();
@@ -120,27 +141,43 @@ void Loop::wake(uint32_t index) {
   nudge();
 }
 
-void Loop::run_exclusive(const std::function<void()>& f) {
-  if (try_exclusive(f)) return;
-  struct Done {
-    std::mutex mu;
-    std::condition_variable cv;
-    bool done = false;
-  } done;
+namespace {
+// A command outlives its caller if the loop's thread hangs.
+struct Command {
+  std::function<void()> f;
+  std::mutex mu;
+  std::condition_variable cv;
+  bool done = false;
+  bool abandoned = false;
+};
+}  // namespace
+
+bool Loop::run_exclusive(const std::function<void()>& f) {
+  if (try_exclusive(f)) return true;
+  auto command = std::make_shared<Command>();
+  command->f = f;
   {
     std::lock_guard lock(command_mu_);
-    commands_.push_back([&] {
-      f();
-      // Notified under the lock: `done` lives on the waiter's stack.
-      std::lock_guard done_lock(done.mu);
-      done.done = true;
-      done.cv.notify_one();
+    commands_.push_back([command] {
+      {
+        std::lock_guard before(command->mu);
+        if (command->abandoned) return;
+      }
+      command->f();
+      std::lock_guard after(command->mu);
+      command->done = true;
+      command->cv.notify_one();
     });
     any_command_.store(true);
   }
   signal();
-  std::unique_lock lock(done.mu);
-  done.cv.wait(lock, [&] { return done.done; });
+  // Stopped between our try and our push: nobody else runs it.
+  if (stopped_.load()) try_exclusive([this] { run_commands(); });
+  std::unique_lock lock(command->mu);
+  auto done = [&] { return command->done; };
+  if (!settings_.own_thread_only) command->cv.wait(lock, done);
+  else if (!command->cv.wait_for(lock, kHangPatience, done)) command->abandoned = true;
+  return command->done;
 }
 
 bool Loop::has_pending() const {

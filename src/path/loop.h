@@ -14,6 +14,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,6 +47,9 @@ class Loop {
     // spinners than cores they take the cores from each other, a scheduler slice at a time.
     std::atomic<int>* driven = nullptr;
     int max_spinning = 1 << 20;
+    // Only the loop's own thread drives: for lanes that call code which may hang (a plugin), so
+    // that it hangs nobody else.
+    bool own_thread_only = false;
   };
 
   static Status create(const Settings& settings, std::unique_ptr<Loop>* out);
@@ -53,7 +57,12 @@ class Loop {
 
   // ---- any thread ----
   // Runs `f` in the exclusive section, here or on the driving thread; returns when it has run.
-  void run_exclusive(const std::function<void()>& f);
+  // False: the loop's thread hangs, and f may run later or never. So where a loop has
+  // own_thread_only, f must own what it captures.
+  bool run_exclusive(const std::function<void()>& f);
+  // Ends the thread; afterwards nobody drives and run_exclusive runs f here. False: the thread
+  // hangs, and so does whatever its sources keep alive, for ever. Not from the loop's thread.
+  bool stop();
   // Runs f now if nobody drives; otherwise returns false.
   template <class F>
   bool try_exclusive(F&& f);
@@ -92,6 +101,8 @@ class Loop {
 
   explicit Loop(const Settings& settings);
   void thread_main();
+  void drive_as_thread();
+  bool others_may_drive() const { return !settings_.own_thread_only || stopped_.load(); }
   bool poll_once();  // whether anything happened
   bool poll_events(int timeout_ms);
   bool run_commands();
@@ -111,6 +122,10 @@ class Loop {
   Fd epoll_, outer_, wake_fd_;
   std::thread thread_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopped_{false};
+  std::mutex end_mu_;
+  std::condition_variable ended_cv_;
+  bool thread_ended_ = false;
 
   std::mutex drive_mu_;                     // the exclusive section
   std::atomic<bool> asleep_{true};          // nobody polls: wakes need a signal
@@ -145,7 +160,7 @@ class Loop {
 
 template <class F>
 bool Loop::try_exclusive(F&& f) {
-  if (!drive_mu_.try_lock()) return false;
+  if (!others_may_drive() || !drive_mu_.try_lock()) return false;
   enter();
   f();
   leave();
@@ -154,7 +169,7 @@ bool Loop::try_exclusive(F&& f) {
 
 template <class F>
 bool Loop::try_exclusive_long(F&& f) {
-  if (!drive_mu_.try_lock()) return false;
+  if (!others_may_drive() || !drive_mu_.try_lock()) return false;
   enter();
   arm(false);
   f();
@@ -166,6 +181,7 @@ bool Loop::try_exclusive_long(F&& f) {
 
 template <class Stop>
 bool Loop::drive_until(Stop&& stop, Nanos deadline) {
+  if (!others_may_drive()) return stop();
   callers_wanting_.fetch_add(1);
   bool driving = drive_mu_.try_lock();
   if (!driving) nudge();

@@ -44,7 +44,7 @@ struct Rule {
   uint8_t fields;
 };
 
-constexpr std::array<Rule, 13> kRules = {{
+constexpr std::array<Rule, 14> kRules = {{
     {"", 0},
     {"write", kTransfer | kChunk | kPieces | kPayload},
     {"read", kTransfer | kChunk | kPieces | kPayload},
@@ -58,8 +58,9 @@ constexpr std::array<Rule, 13> kRules = {{
     {"ping", kAux},
     {"pong", kTransfer | kAux},
     {"bye", 0},
+    {"carrier", kPayload},
 }};
-static_assert(kRules.size() == static_cast<size_t>(FrameType::kBye) + 1);
+static_assert(kRules.size() == static_cast<size_t>(FrameType::kCarrier) + 1);
 
 const char* name_of(const Header& header) {
   return kRules[static_cast<size_t>(header.type)].name;
@@ -85,9 +86,10 @@ Status check_values(const Header& h, const Limits& limits) {
     return bad("{} frame: piece_count is {}, allowed are 1 to {}", name_of(h), h.piece_count,
                kMaxPieces);
   }
-  const uint64_t most = h.type == FrameType::kNotify
-                            ? limits.max_notify_bytes
-                            : std::min(limits.max_chunk_bytes, kMaxChunkBytes);
+  const uint64_t most = h.type == FrameType::kNotify    ? limits.max_notify_bytes
+                        : h.type == FrameType::kCarrier ? kMaxCarrierBytes
+                                                        : std::min(limits.max_chunk_bytes,
+                                                                   kMaxChunkBytes);
   if (h.payload_bytes > most) {
     return bad("{} frame: payload_bytes is {}, at most {} are allowed", name_of(h), h.payload_bytes,
                most);

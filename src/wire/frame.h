@@ -28,6 +28,7 @@ inline constexpr uint32_t kMaxPieces = 1000;
 inline constexpr uint64_t kMaxChunkBytes = 16u << 20;
 // No session agrees on less: a peer must not be able to make us plan a transfer byte by byte.
 inline constexpr uint64_t kMinChunkBytes = 4u << 10;
+inline constexpr uint64_t kMaxCarrierBytes = 1u << 10;
 
 enum class FrameType : uint8_t {
   kWrite = 1,        // pieces (at the receiver), payload
@@ -42,6 +43,7 @@ enum class FrameType : uint8_t {
   kPing = 10,        // aux = sender's clock
   kPong = 11,        // aux = echoed clock; transfer = payload bytes received on this lane so far
   kBye = 12,         // orderly end of the session
+  kCarrier = 13,     // payload = message between the carriers of a lane (path/carrier.h)
 };
 
 // A range of one region at the owner: never an address.
@@ -68,7 +70,8 @@ struct Header {
   bool operator==(const Header&) const = default;
 
   bool has_payload() const {
-    return type == FrameType::kWrite || type == FrameType::kData || type == FrameType::kNotify;
+    return type == FrameType::kWrite || type == FrameType::kData || type == FrameType::kNotify ||
+           type == FrameType::kCarrier;
   }
   size_t table_bytes() const { return piece_count > 1 ? piece_count * kPieceBytes : 0; }
 };

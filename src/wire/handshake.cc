@@ -13,7 +13,8 @@
 //        0    4 magic "TCPH"                     0    4 magic "TCPC"
 //        4    2 version                          4    2 version
 //        6    1 kind                             6    2 status
-//        7    1 flags, bit 0 authenticated       8    1 flags, bit 0 authenticated
+//        7    1 flags, bit 0 authenticated,      8    1 flags, bit 0 authenticated
+//                      bit 1 offers_net
 //        8    4 lane                             9    7 reserved, zero
 //       12    4 lanes                           16   16 uid
 //       16    8 session                         32   32 nonce
@@ -36,12 +37,14 @@
 //       24    8 chunk_bytes
 //       32   64 name
 //       96  320 addresses, 16 x 20, unused ones zero
-//      416   32 reserved, zero
+//      416    1 uses_net
+//      417   31 reserved, zero
 
 namespace tcpx::wire {
 namespace {
 
 constexpr uint8_t kAuthenticatedFlag = 1;
+constexpr uint8_t kOffersNetFlag = 2;  // Hello only
 
 // Magic and version come first, so that an engine of another version gets that answer and not one
 // about a field which means something else there.
@@ -124,7 +127,8 @@ void encode(const Hello& in, std::span<uint8_t, kHelloBytes> out) {
   put<0>(out, kHelloMagic);
   put<4>(out, in.version);
   put<6>(out, static_cast<uint8_t>(in.kind));
-  put<7>(out, in.authenticated ? kAuthenticatedFlag : uint8_t{0});
+  put<7>(out, static_cast<uint8_t>((in.authenticated ? kAuthenticatedFlag : 0) |
+                                  (in.offers_net ? kOffersNetFlag : 0)));
   put<8>(out, in.lane);
   put<12>(out, in.lanes);
   put<16>(out, in.session);
@@ -147,10 +151,12 @@ Status decode(std::span<const uint8_t, kHelloBytes> in, Hello* out) {
       kind != static_cast<uint8_t>(HelloKind::kJoinLane)) {
     return bad("hello: kind {} is unknown", kind);
   }
-  if ((flags & ~kAuthenticatedFlag) != 0) return bad("hello: flags {:#04x} are unknown", flags);
+  if ((flags & ~(kAuthenticatedFlag | kOffersNetFlag)) != 0)
+    return bad("hello: flags {:#04x} are unknown", flags);
   if (!zero_at<164, 28>(in)) return bad("hello: reserved bytes are set");
   hello.kind = static_cast<HelloKind>(kind);
   hello.authenticated = (flags & kAuthenticatedFlag) != 0;
+  hello.offers_net = (flags & kOffersNetFlag) != 0;
   hello.lane = get<uint32_t, 8>(in);
   hello.lanes = get<uint32_t, 12>(in);
   hello.session = get<uint64_t, 16>(in);
@@ -221,6 +227,7 @@ void encode(const Welcome& in, std::span<uint8_t, kWelcomeBytes> out) {
   put<12>(out, in.window);
   put<16>(out, in.session);
   put<24>(out, in.chunk_bytes);
+  put<416>(out, static_cast<uint8_t>(in.uses_net));
   put_name(in.name, out.subspan<32, kNameBytes>());
   for (size_t i = 0; i < count; ++i) {
     encode(in.addresses[i], out.subspan(96 + i * kAddressBytes).first<kAddressBytes>());
@@ -239,10 +246,13 @@ Status decode(std::span<const uint8_t, kWelcomeBytes> in, Welcome* out) {
   welcome.name = get_name(in.subspan<32, kNameBytes>());
   if (Status s = check_welcome(welcome); !s) return s;
   if (count > kMaxAddresses) return bad("welcome: {} addresses, at most {}", count, kMaxAddresses);
-  // Unused addresses and the reserved bytes after them are one run up to the end.
-  if (!all_zero(in.subspan(96 + count * kAddressBytes))) {
+  const size_t used = 96 + count * kAddressBytes;
+  if (!all_zero(in.subspan(used, 416 - used)) || !zero_at<417, 31>(in)) {
     return bad("welcome: reserved bytes are set");
   }
+  const auto uses_net = get<uint8_t, 416>(in);
+  if (uses_net > 1) return bad("welcome: uses_net is {}", uses_net);
+  welcome.uses_net = uses_net == 1;
   welcome.addresses.resize(count);
   for (size_t i = 0; i < count; ++i) {
     const auto bytes = in.subspan(96 + i * kAddressBytes).first<kAddressBytes>();

@@ -66,6 +66,7 @@ struct Hello {
   // Largest chunk the client handles, kMinChunkBytes..kMaxChunkBytes (frame.h); 0 only in a join.
   uint64_t chunk_bytes = 0;
   uint32_t window = 0;  // chunks in flight per lane the client takes; 0: as the server says
+  bool offers_net = false;  // payload of this lane may go through a net plugin
   std::string name;     // at most kNameBytes - 1
   bool operator==(const Hello&) const = default;
 };
@@ -92,6 +93,7 @@ struct Welcome {
   uint32_t lanes = 1;              // how many lanes the session will have
   uint64_t chunk_bytes = 0;        // largest chunk the server sends; all accept kMaxChunkBytes
   uint32_t window = 0;             // chunks in flight per lane (the smaller of both)
+  bool uses_net = false;           // the offer is taken: comms are set up beside this lane
   std::string name;                // server's, at most kNameBytes - 1
   std::vector<Address> addresses;  // where further lanes may connect, at most kMaxAddresses
   bool operator==(const Welcome&) const = default;

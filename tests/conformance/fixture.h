@@ -78,6 +78,7 @@ class Conformance : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (row().excluded != nullptr) GTEST_SKIP() << row().excluded;
+    row().set_environment();
     engine = make_engine(row().engine_options());
   }
   const Row& row() const { return *GetParam().row; }

@@ -18,6 +18,7 @@ struct Row {
   uint32_t lanes;
   uint64_t chunk;
   Options options;
+  std::vector<std::pair<const char*, const char*>> environment = {};  // of both processes
   const char* excluded = nullptr;  // the reason why this row does not run here
 
   Options engine_options(const Options& more = {}) const {
@@ -25,7 +26,13 @@ struct Row {
                    {"chunk_bytes", std::to_string(chunk)},
                    {"require_path", path},
                    {"allow_path", path}};
+    if (path == "net") own.push_back({"net_plugin", TCPX_TEST_EMULATOR_PATH});
     return loopback_options(merged(more, merged(options, own)));
+  }
+  // Plugins are set through the environment; every test case is a process of its own.
+  void set_environment() const {
+    for (auto& [variable, value] : environment) ::setenv(variable, value, 1);
+    if (path == "net") ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1);
   }
 };
 
@@ -38,6 +45,15 @@ inline const std::vector<Row>& rows() {
       {"tcp_host_paced", "tcp", "host", 2, 256 << 10, {{"pacing", "on"}}},
       {"tcp_host_round_robin", "tcp", "host", 4, 256 << 10, {{"striping", "round_robin"}}},
       {"tcp_host_2threads", "tcp", "host", 3, 1 << 20, {{"io_threads", "2"}}},
+      // The emulator takes host memory for device memory: scattered fragments, unpacked by the CPU.
+      {"net_host_1lane", "net", "host", 1, 512 << 10, {}, {{"TCPX_EMU_FRAGMENTS", "mixed"}}},
+      {"net_host_4lanes", "net", "host", 4, 512 << 10, {{"net_sockets", "4"}},
+       {{"TCPX_EMU_FRAGMENTS", "random"}, {"TCPX_EMU_SHUFFLE", "1"}}},
+      // Chunks of several requests, requests in parts over eight sockets.
+      {"net_host_64k_requests", "net", "host", 2, 1 << 20,
+       {{"net_chunk", "64K"}, {"net_sockets", "8"}}, {{"TCPX_EMU_FRAGMENTS", "mtu"}}},
+      {"net_host_direct", "net", "host", 2, 512 << 10, {{"net_memory", "host"}}, {}},
+      {"net_host_plain", "net", "host", 2, 512 << 10, {}, {{"TCPX_EMU_TYPE", "host"}}},
   };
   return table;
 }

@@ -4,7 +4,6 @@
 #include <link.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -39,8 +38,6 @@ std::string mapped_file(void* library, const std::string& asked) {
 
 std::vector<Candidate> plugin_candidates(const std::string& configured) {
   if (!configured.empty()) return {{configured, "net_plugin names it"}};
-  if (const char* path = getenv("UCCL_TCPX_PLUGIN_PATH"); path != nullptr && path[0] != '\0')
-    return {{path, "UCCL_TCPX_PLUGIN_PATH names it"}};
   std::vector<Candidate> out;
   for (const char* place : kUsualPlaces)
     if (access(place, R_OK) == 0) out.push_back({place, "found in the usual place"});

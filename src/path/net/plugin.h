@@ -15,7 +15,7 @@ namespace tcpx::net {
 class Plugin {
  public:
   struct Request {
-    std::string path;         // as configured; empty: UCCL_TCPX_PLUGIN_PATH, then the usual places
+    std::string path;         // as configured; empty: the usual places
     Nanos probe_patience = 30 * kSecond;
     bool probe = true;        // run init in a child process first
   };
@@ -46,7 +46,7 @@ class Plugin {
   bool device_memory_is_host_ = false;
 };
 
-// Where a plugin is looked for, first match first, with the reason. Pure but for getenv.
+// Where a plugin is looked for, first match first, with the reason.
 struct Candidate {
   std::string path;
   std::string why;

@@ -35,9 +35,10 @@ uint8_t* zeros() {
 
 }  // namespace
 
-TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings)
-    : loop_(loop), sink_(sink), fd_(std::move(fd)), settings_(std::move(settings)) {
-  interface_ = settings_.interface;
+TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
+                 std::unique_ptr<Carrier> carrier)
+    : loop_(loop), sink_(sink), fd_(std::move(fd)), settings_(std::move(settings)),
+      carrier_(std::move(carrier)) {
   remote_ = settings_.remote;
   pieces_.reserve(wire::kMaxPieces);
   table_.reserve(64 * wire::kPieceBytes);
@@ -58,6 +59,10 @@ Status TcpLane::start(std::shared_ptr<LoopSource> self) {
   open_ = readable_ = writable_ = true;  // edges before add() are not reported
   counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
   loop_.make_hot(source_index_);
+  if (carrier_ != nullptr) {
+    way_.store(Way::kUnsettled);
+    carrier_->start(*this);
+  }
   return {};
 }
 
@@ -75,6 +80,8 @@ void TcpLane::on_wake() { work(); }
 bool TcpLane::on_hot() {
   if (!open_) return false;
   bool more = sink_.on_idle();
+  if (carrier_ != nullptr) more |= poll_carrier();
+  if (!open_) return false;
   if (phase_ == Phase::kPayload && !readable_ && !waiting_slot_) {
     readable_ = now_ns() < eager_until_;
     more |= readable_;
@@ -271,6 +278,8 @@ Status TcpLane::dispatch_head() {
     phase_ = Phase::kHeader;
     return sink_.on_frame(header_, pieces_);
   }
+  if (header_.type == wire::FrameType::kCarrier) return message_head();
+  if (Status status = check_way(); !status) return status;
   phase_ = Phase::kPayload;
   payload_left_ = header_.payload_bytes;
   RxChunk* chunk = nullptr;
@@ -278,6 +287,12 @@ Status TcpLane::dispatch_head() {
   if (!status) return status;
   waiting_slot_ = chunk == nullptr;
   if (chunk == nullptr) return {};
+  if (goes_beside(header_)) {
+    phase_ = Phase::kHeader;
+    carrier_->receive(chunk);
+    loop_.make_hot(source_index_);
+    return {};
+  }
   chunk_ = chunk;
   landing_at_ = 0;
   ahead_got_ = 0;  // nothing behind the head was asked for: room for trailer and next header
@@ -301,12 +316,19 @@ Status TcpLane::trailer_arrived() {
                       strf("trailer of frame {} ends frame {}", trailer.sequence,
                                   header_.sequence));
   RxChunk* chunk = std::exchange(chunk_, nullptr);
+  if (chunk == &message_) return carrier_->on_message(message_.message);
   return sink_.on_payload(chunk, trailer);
 }
 
 // ---- sending -------------------------------------------------------------------------------
 
 uint32_t TcpLane::payload_credit() const {
+  Way way = way_.load(std::memory_order_relaxed);
+  if (way == Way::kUnsettled) return 0;
+  if (way == Way::kBeside) {
+    uint32_t credit = carrier_->credit();
+    return credit > queued_beside_ ? credit - queued_beside_ : 0;
+  }
   return queued_payload_frames_ >= kQueuedPayloadFrames
              ? 0
              : kQueuedPayloadFrames - queued_payload_frames_;
@@ -315,6 +337,8 @@ uint32_t TcpLane::payload_credit() const {
 void TcpLane::queue(TxFrame* frame) {
   frame->next = nullptr;
   frame->started = false;
+  frame->beside = goes_beside(frame->header);
+  if (frame->beside) ++queued_beside_;
   if (last_ != nullptr) last_->next = frame;
   else first_ = frame;
   last_ = frame;
@@ -333,20 +357,23 @@ bool TcpLane::unqueue(TxFrame* frame) {
   *link = frame->next;
   if (last_ == frame) last_ = previous;
   if (frame->has_tail()) --queued_payload_frames_;
+  if (frame->beside) --queued_beside_;
   return true;
 }
 
-void TcpLane::abandon(TxFrame* frame, tcpx_code reason) {
+bool TcpLane::abandon(TxFrame* frame, tcpx_code reason) {
+  if (frame->beside) return false;  // the other end has a receive waiting for it
   uint64_t left = 0;
   for (size_t i = frame->next_payload; i < frame->payload.size(); ++i)
     left += frame->payload[i].iov_len;
-  if (left == 0) return;  // all payload is with the kernel
+  if (left == 0) return true;  // all payload is with the kernel
   frame->payload.clear();
   frame->next_payload = 0;
   for (; left > 0; left -= frame->payload.back().iov_len)
     frame->payload.push_back({zeros(), std::min<uint64_t>(left, kZeroBytes)});
   frame->trailer_status = static_cast<uint16_t>(reason);
   wire::encode_trailer({frame->trailer_status, frame->header.sequence}, frame->tail);
+  return true;
 }
 
 void TcpLane::begin(TxFrame* frame) {
@@ -381,7 +408,8 @@ size_t TcpLane::gather_frame(TxFrame* frame, iovec* iov, size_t room, size_t* by
     add(frame->table.data() + frame->table.size() - rest, rest);
     left -= rest;
   }
-  for (size_t i = frame->next_payload; i < frame->payload.size() && count + 1 < room; ++i) {
+  for (size_t i = frame->next_payload;
+       payload > 0 && i < frame->payload.size() && count + 1 < room; ++i) {
     add(frame->payload[i].iov_base, frame->payload[i].iov_len);
     left -= frame->payload[i].iov_len;
   }
@@ -457,8 +485,114 @@ void TcpLane::advance(size_t bytes) {
     if (first_ == nullptr) last_ = nullptr;
     if (frame->has_tail()) --queued_payload_frames_;
     counters_.frames_out.fetch_add(1, std::memory_order_relaxed);
+    frame_out(frame);
+  }
+}
+
+// The stream has taken all of the frame that goes through it.
+void TcpLane::frame_out(TxFrame* frame) {
+  if (frame->beside) {
+    --queued_beside_;
+    carrier_->send(frame);
+    loop_.make_hot(source_index_);
+  } else if (frame->header.type == wire::FrameType::kCarrier) {
+    std::erase_if(messages_, [&](auto& message) { return message.get() == frame; });
+  } else {
     sink_.on_sent(frame);
   }
+}
+
+// ---- payload beside the stream ---------------------------------------------------------------
+
+bool TcpLane::goes_beside(const wire::Header& header) const {
+  return way_.load(std::memory_order_relaxed) == Way::kBeside && header.payload_bytes > 0 &&
+         (header.type == wire::FrameType::kWrite || header.type == wire::FrameType::kData);
+}
+
+// A peer that knows how payload travels before we do has not followed the protocol.
+Status TcpLane::check_way() const {
+  bool payload = header_.type != wire::FrameType::kNotify;
+  if (!payload || way_.load(std::memory_order_relaxed) != Way::kUnsettled) return {};
+  return peer_error(TCPX_PROTOCOL_ERROR, "payload before the lane's carrier was settled");
+}
+
+Status TcpLane::message_head() {
+  if (carrier_ == nullptr)
+    return peer_error(TCPX_PROTOCOL_ERROR, "a message for a carrier that does not exist here");
+  message_.reset();
+  message_.header = header_;
+  message_.message.resize(header_.payload_bytes);
+  message_.landing = {{message_.message.data(), message_.message.size()}};
+  chunk_ = &message_;
+  phase_ = Phase::kPayload;
+  payload_left_ = header_.payload_bytes;
+  landing_at_ = 0;
+  ahead_got_ = 0;
+  return {};
+}
+
+void TcpLane::send_message(std::span<const uint8_t> bytes) {
+  if (!open_) return;
+  auto message = std::make_unique<Message>();
+  message->bytes.assign(bytes.begin(), bytes.end());
+  message->header.type = wire::FrameType::kCarrier;
+  message->header.payload_bytes = bytes.size();
+  message->payload = {{message->bytes.data(), message->bytes.size()}};
+  queue(message.get());
+  messages_.push_back(std::move(message));
+  loop_.make_hot(source_index_);
+}
+
+void TcpLane::carrier_settled(const Status& status) {
+  way_.store(status.ok() ? Way::kBeside : Way::kInStream);
+  sink_.on_settled(status);
+  loop_.make_hot(source_index_);
+}
+
+void TcpLane::payload_sent(TxFrame* frame) {
+  counters_.bytes_out.fetch_add(frame->header.payload_bytes, std::memory_order_relaxed);
+  counters_.last_send.store(now_ns(), std::memory_order_relaxed);
+  sink_.on_sent(frame);
+}
+
+Status TcpLane::payload_arrived(RxChunk* chunk) {
+  counters_.bytes_in.fetch_add(chunk->header.payload_bytes, std::memory_order_relaxed);
+  counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
+  return sink_.on_payload(chunk, {TCPX_OK, chunk->header.sequence});
+}
+
+// Whether it wants to be called again soon.
+bool TcpLane::poll_carrier() {
+  if (in_work_) return true;
+  in_work_ = true;
+  bool more = false;
+  Status status = carrier_->poll(&more);
+  in_work_ = false;
+  if (!status) fail(status);
+  return open_ && more;
+}
+
+const char* TcpLane::path() const { return way_.load() == Way::kBeside ? carrier_->path() : "tcp"; }
+
+std::string TcpLane::interface() const {
+  return way_.load() == Way::kBeside ? carrier_->interface() : settings_.interface;
+}
+
+std::string TcpLane::stalled(Nanos now, Nanos patience) const {
+  return carrier_ == nullptr || !open_ ? std::string() : carrier_->stalled(now, patience);
+}
+
+void TcpLane::each_receiving(const std::function<void(RxChunk*)>& f) const {
+  if (chunk_ != nullptr && chunk_ != &message_) f(chunk_);
+  if (carrier_ != nullptr) carrier_->each_receiving(f);
+}
+
+bool TcpLane::holds(const RxChunk* chunk) const {
+  return carrier_ != nullptr && carrier_->holds(chunk);
+}
+
+void TcpLane::forget_memory(const void* base, uint64_t length) {
+  if (carrier_ != nullptr && open_) carrier_->forget_memory(base, length);
 }
 
 // ---- the end -------------------------------------------------------------------------------
@@ -476,12 +610,14 @@ void TcpLane::close(const Status& status) {
   if (engaged_) loop_.engage(-1);
   loop_.remove(source_index_, fd_.get());
   fd_.reset();
+  if (carrier_ != nullptr) carrier_->close();
   while (first_ != nullptr) {
     TxFrame* frame = first_;
     first_ = frame->next;
-    sink_.on_sent(frame);
+    if (frame->header.type != wire::FrameType::kCarrier) sink_.on_sent(frame);
   }
   last_ = nullptr;
+  messages_.clear();
   sink_.on_down(status);
   chunk_ = nullptr;
 }

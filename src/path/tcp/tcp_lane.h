@@ -6,11 +6,12 @@
 #pragma once
 
 #include "base/fd.h"
+#include "path/carrier.h"
 #include "path/lane.h"
 
 namespace tcpx {
 
-class TcpLane final : public Lane {
+class TcpLane final : public Lane, private CarrierHost {
  public:
   struct Settings {
     wire::Limits limits;
@@ -18,8 +19,9 @@ class TcpLane final : public Lane {
     std::string remote;
     uint64_t socket_buffer = 0;
   };
-  // `fd`: connected, authenticated, non-blocking.
-  TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings);
+  // `fd`: connected, authenticated, non-blocking. `carrier`: may be null.
+  TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
+          std::unique_ptr<Carrier> carrier = nullptr);
   ~TcpLane() override;
 
   Status start(std::shared_ptr<LoopSource> self) override;
@@ -30,18 +32,28 @@ class TcpLane final : public Lane {
 
   void queue(TxFrame* frame) override;
   bool unqueue(TxFrame* frame) override;
-  void abandon(TxFrame* frame, tcpx_code reason) override;
+  bool abandon(TxFrame* frame, tcpx_code reason) override;
   uint32_t payload_credit() const override;
-  RxChunk* receiving() const override { return chunk_; }
+  void each_receiving(const std::function<void(RxChunk*)>& f) const override;
+  bool holds(const RxChunk* chunk) const override;
+  void forget_memory(const void* base, uint64_t length) override;
   void release(RxChunk*) override {}  // the stream has no slots
   void resume_reading() override;
   void flush(uint64_t budget_bytes) override;
   void finish() override;
   void close(const Status& status) override;
-  const char* path() const override { return "tcp"; }
+  const char* path() const override;
+  bool settled() const override { return way_.load() != Way::kUnsettled; }
+  std::string interface() const override;
+  std::string stalled(Nanos now, Nanos patience) const override;
 
  private:
   enum class Phase { kHeader, kTable, kPayload };
+  // How the payload of WRITE and DATA frames travels.
+  enum class Way : uint8_t { kInStream, kUnsettled, kBeside };
+  struct Message : TxFrame {  // of our carrier to the other one
+    std::vector<uint8_t> bytes;
+  };
   static constexpr size_t kMaxIov = 256;
 
   // Receiving.
@@ -53,6 +65,18 @@ class TcpLane final : public Lane {
   Status dispatch_head();
   Status trailer_arrived();
   void advance_landing(size_t bytes);
+
+  // ---- CarrierHost ----
+  void send_message(std::span<const uint8_t> bytes) override;
+  void carrier_settled(const Status& status) override;
+  void payload_sent(TxFrame* frame) override;
+  Status payload_arrived(RxChunk* chunk) override;
+
+  bool goes_beside(const wire::Header& header) const;
+  Status message_head();
+  Status check_way() const;
+  bool poll_carrier();
+  void frame_out(TxFrame* frame);
 
   // Sending.
   bool send(uint64_t budget);             // whether it stopped at the budget
@@ -71,6 +95,8 @@ class TcpLane final : public Lane {
   LaneSink& sink_;
   Fd fd_;
   const Settings settings_;
+  std::unique_ptr<Carrier> carrier_;
+  std::atomic<Way> way_{Way::kInStream};
   bool open_ = false;
   bool engaged_ = false;
   bool in_work_ = false;
@@ -88,6 +114,7 @@ class TcpLane final : public Lane {
   size_t table_got_ = 0;
   std::vector<wire::Piece> pieces_;
   RxChunk* chunk_ = nullptr;
+  RxChunk message_;           // from the other carrier
   uint64_t payload_left_ = 0;
   size_t landing_at_ = 0;
   uint32_t expected_sequence_ = 0;
@@ -99,6 +126,8 @@ class TcpLane final : public Lane {
   TxFrame* first_ = nullptr;
   TxFrame* last_ = nullptr;
   uint32_t queued_payload_frames_ = 0;
+  uint32_t queued_beside_ = 0;   // heads not yet out
+  std::vector<std::unique_ptr<Message>> messages_;
   uint32_t next_sequence_ = 0;
 };
 

@@ -1,0 +1,72 @@
+// How two ends come to have a control socket and data sockets between them. A thread of its own
+// does it, since the calls that start it must not block; every step of it ends at a deadline or
+// when the owner is destroyed.
+//
+// As in the plugin: the control socket first, then the data sockets from the last to the first; for
+// every data socket the acceptor programs a flow-steering rule and both tell each other over the
+// control socket how it went: done, try again with a new connection, or give up.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sockets.h"
+#include "world.h"
+
+namespace tcpx_emu {
+
+// What listen() writes and connect() reads; travels between processes as bytes.
+struct Handle {
+  uint64_t magic;
+  uint64_t nonce;  // connections that do not name it are not for us
+  SocketAddress data;
+  SocketAddress control;
+  uint32_t sockets;  // the listener's settings decide
+  uint32_t flags;    // kRecvSync
+  // Of the process that polls connect() with this buffer.
+  uint64_t connect_process;
+  uint64_t connect_id;  // 0: not begun
+};
+inline constexpr uint64_t kHandleMagic = 0x31554d4558504354;  // "TCPXEMU1"
+inline constexpr uint32_t kFlagRecvSync = 1, kFlagAcks = 2;
+
+struct Connection {
+  Fd control;
+  std::vector<Fd> data;
+  uint32_t peer_flags = 0;
+};
+
+class Setup {
+ public:
+  enum class State { kRunning, kReady, kFailed };
+
+  // `wait` steps of the work can be called off; it returns "" or what went wrong.
+  using Work = std::function<std::string(const Wait& wait, Connection* out)>;
+  explicit Setup(Work work);
+  ~Setup();
+
+  State state() const { return state_; }
+  Connection take();                                   // once kReady
+  const std::string& error() const { return error_; }  // once kFailed
+
+ private:
+  Wait wait_;
+  Connection connection_;
+  std::string error_;
+  std::atomic<State> state_{State::kRunning};
+  std::thread thread_;
+};
+
+// The two kinds of work.
+std::string connect_sockets(World& world, int device, const Handle& handle, const Wait& wait,
+                            Connection* out);
+std::string accept_sockets(World& world, int device, const Handle& handle, int control_listener,
+                           int data_listener, const Wait& wait, Connection* out);
+
+uint32_t flags_of(const Settings& settings);
+uint64_t random_word();
+
+}  // namespace tcpx_emu

@@ -1,0 +1,24 @@
+// A CUDA driver without a GPU, for the emulator's CUDA part: device memory that the CPU cannot
+// touch at its device address, and copies that take a few looks to finish. Loaded in the place of
+// libcuda.so.1 (it has that name inside).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+struct FakeCuda {
+  // Device memory: its device address, and where the CPU may see it.
+  uint64_t (*allocate)(size_t size);
+  uint8_t* (*host_view)(uint64_t device_address);
+  // What the emulator did.
+  int (*copies)();
+  int (*streams_open)();
+  int (*events_open)();
+  int (*host_allocations)();
+  // The device of the calling thread's context; -1: none.
+  void (*set_current)(int device);
+};
+extern const FakeCuda fakeCuda __attribute__((visibility("default")));
+}
