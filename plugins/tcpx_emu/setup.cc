@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "abi.h"
 #include "log.h"
@@ -152,21 +153,12 @@ uint64_t random_word() {
   return word;
 }
 
-Setup::Setup(Work work) {
-  thread_ = std::thread([this, work = std::move(work)] {
-    error_ = work(wait_, &connection_);
-    if (!error_.empty()) connection_ = {};
-    state_ = error_.empty() ? State::kReady : State::kFailed;
-  });
-}
-
-Setup::~Setup() {
-  wait_.call_off();
-  thread_.join();
-}
-
-Connection Setup::take() {
-  return std::move(connection_);
+Setup::Setup(const Work& work) {
+  std::thread([job = job_, work] {
+    job->error = work(job->wait, &job->connection);
+    if (!job->error.empty()) job->connection = {};
+    job->state = job->error.empty() ? State::kReady : State::kFailed;
+  }).detach();
 }
 
 std::string connect_sockets(World& world, int device, const Handle& handle, const Wait& wait,

@@ -9,8 +9,9 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "sockets.h"
@@ -43,21 +44,26 @@ class Setup {
  public:
   enum class State { kRunning, kReady, kFailed };
 
-  // `wait` steps of the work can be called off; it returns "" or what went wrong.
+  // Steps of the work that wait can be called off; it returns "" or what went wrong.
   using Work = std::function<std::string(const Wait& wait, Connection* out)>;
-  explicit Setup(Work work);
-  ~Setup();
+  explicit Setup(const Work& work);
+  ~Setup() { job_->wait.call_off(); }
+  Setup(const Setup&) = delete;
+  Setup& operator=(const Setup&) = delete;
 
-  State state() const { return state_; }
-  Connection take();                                   // once kReady
-  const std::string& error() const { return error_; }  // once kFailed
+  State state() const { return job_->state; }
+  Connection take() { return std::move(job_->connection); }  // once kReady
+  const std::string& error() const { return job_->error; }   // once kFailed
 
  private:
-  Wait wait_;
-  Connection connection_;
-  std::string error_;
-  std::atomic<State> state_{State::kRunning};
-  std::thread thread_;
+  struct Job {
+    Wait wait;
+    Connection connection;
+    std::string error;
+    std::atomic<State> state{State::kRunning};
+  };
+  // Also the thread's, which may end a moment later than we do.
+  std::shared_ptr<Job> job_ = std::make_shared<Job>();
 };
 
 // The two kinds of work.

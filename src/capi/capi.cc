@@ -203,7 +203,7 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
     auto text = [](const std::string& from, char* to, size_t size) {
       snprintf(to, size, "%s", from.c_str());
     };
-    text("tcp", info.path, sizeof info.path);
+    text(peer->path(), info.path, sizeof info.path);
     text(peer->interfaces(), info.interfaces, sizeof info.interfaces);
     if (peer->uid_known()) {
       info.generation = peer->session();

@@ -889,8 +889,7 @@ uint32_t Peer::live_lanes() {
 
 std::string Peer::path() {
   std::set<std::string> paths;
-  for (PeerLane* lane : lanes())
-    if (lane->open()) paths.insert(lane->lane().path());
+  for (PeerLane* lane : lanes()) paths.insert(lane->lane().path());
   return join(paths, "+");
 }
 

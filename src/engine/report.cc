@@ -27,15 +27,16 @@ double span_us(Nanos from, Nanos to) {
   return from == 0 || to == 0 || to < from ? 0 : static_cast<double>(to - from) / kMicro;
 }
 
-// Names of the interfaces whose lanes carried a part.
-std::string interfaces_of(TransferState& transfer) {
+// What a fact about lanes is for those that carried a part, e.g. the names of their interfaces.
+template <class F>
+std::string of_lanes(TransferState& transfer, const char* separator, F&& fact) {
   std::set<std::string> names;
   for (PeerLane* lane : transfer.peer->lanes()) {
     std::lock_guard lock(transfer.peer->mu);
     if (lane->index() < transfer.shares.size() && transfer.shares[lane->index()].chunks > 0)
-      names.insert(lane->lane().interface());
+      names.insert(fact(lane->lane()));
   }
-  return join(names, ",");
+  return join(names, separator);
 }
 
 Json lane_json(PeerLane& lane) {
@@ -43,6 +44,7 @@ Json lane_json(PeerLane& lane) {
   auto get = [](const std::atomic<uint64_t>& value) { return value.load(); };
   return {{"index", lane.index()},
           {"open", lane.open()},
+          {"path", lane.lane().path()},
           {"interface", lane.lane().interface()},
           {"remote", lane.lane().remote()},
           {"bytes_out", get(c.bytes_out)},
@@ -104,12 +106,14 @@ Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_op
 
 tcpx_receipt receipt_of(TransferState& t) {
   tcpx_receipt out{};
-  std::string interfaces = interfaces_of(t);
+  std::string interfaces = of_lanes(t, ",", [](Lane& lane) { return lane.interface(); });
+  std::string path = of_lanes(t, "+", [](Lane& lane) { return lane.path(); });
+  if (path.empty()) path = t.peer->path();  // nothing had to be carried
   std::lock_guard lock(t.peer->mu);
   int code = t.code.load();
   out.result = code == kNotPosted ? TCPX_INVALID_ARGUMENT : static_cast<tcpx_code>(code);
   out.op = t.plan.op;
-  copy_text("tcp", out.path, sizeof out.path);
+  copy_text(path, out.path, sizeof out.path);
   copy_text(interfaces, out.interfaces, sizeof out.interfaces);
   out.bytes = t.plan.bytes;
   out.pieces = t.plan.pieces;

@@ -96,7 +96,7 @@ class Window : public ::testing::TestWithParam<int> {};
 TEST_P(Window, SixteenInFlightKeepTheirOrder) {
   Environment env({{"NCCL_NSOCKS_PERTHREAD", std::to_string(GetParam())}});
   Pair pair;
-  stream(pair, 200, 70001);
+  stream(pair, smaller_if_sanitized(200, 50), 70001);
   EXPECT_EQ(counters().requests_live, 0u);
 }
 
@@ -104,7 +104,7 @@ TEST_P(Window, PoolSmallerThanTheWindowOnlyWaits) {
   Environment env(
       {{"NCCL_NSOCKS_PERTHREAD", std::to_string(GetParam())}, {"TCPX_EMU_POOL_MB", "1"}});
   Pair pair;
-  stream(pair, 60, 500000);
+  stream(pair, smaller_if_sanitized(60, 20), 500000);
   EXPECT_EQ(counters().pool_pages, 256u);
   EXPECT_LT(counters().pool_pages_min_free, 16u);
   EXPECT_EQ(counters().pool_pages_free, 256u);
@@ -117,7 +117,7 @@ TEST_P(Window, RequestsOfManyPieces) {
                    {"TCPX_EMU_FRAGMENTS", "mixed"},
                    {"TCPX_EMU_STRICT", "0"}});
   Pair pair;
-  stream(pair, 40, 1'000'001);
+  stream(pair, smaller_if_sanitized(40, 20), 1'000'001);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sockets, Window, ::testing::Values(1, 3, 8));

@@ -8,6 +8,7 @@
 #include <tcpx/tcpx.hpp>
 
 #include "env.h"
+#include "log.h"
 #include "memory.h"
 
 namespace tcpx::test {
@@ -27,7 +28,7 @@ inline Options loopback_options(const Options& more = {}) {
   return merged(more, {{"interfaces", "127.0.0.1"}, {"deadline", "60s"}});
 }
 
-inline Engine make_engine(const Options& options, Engine::Log log = {}) {
+inline Engine make_engine(const Options& options, Engine::Log log = log_to_stderr()) {
   Engine engine;
   Result result = Engine::create(options, &engine, std::move(log));
   if (!result) throw std::runtime_error("engine create: " + result.text());

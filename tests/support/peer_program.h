@@ -40,6 +40,7 @@
 
 #include <tcpx/tcpx.hpp>
 
+#include "log.h"
 #include "hex.h"
 #include "memory.h"
 #include "proc.h"
@@ -159,7 +160,7 @@ class PeerProgram {
       size_t equals = pair.find('=');
       options.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
     }
-    need(Engine::create(options, &engine_));
+    need(Engine::create(options, &engine_, log_to_stderr()));
     return {};
   }
   std::string info(Args&) { return to_hex(engine_.connection_info()); }

@@ -104,7 +104,10 @@ Status NetCarrier::on_message(std::span<const uint8_t> bytes) {
       if (Status status = offer_received(message); !status) fail_setup(status, true);
       return {};
     case wire::NetStep::kReady: peer_ready_ = true; return {};
-    case wire::NetStep::kBound: peer_bound_ = true; return {};
+    case wire::NetStep::kBound:
+      peer_bound_ = true;
+      settle_if_bound();
+      return {};
     default: return {};
   }
 }
@@ -160,7 +163,15 @@ Status NetCarrier::check_proof() {
     return setup_error("whoever connected to the plugin's socket does not know the session's key");
   say(wire::NetStep::kBound);
   bound_sent_ = true;
+  settle_if_bound();
   return {};
+}
+
+// At once, not with the next poll: heads of payload frames may follow the peer's last message.
+void NetCarrier::settle_if_bound() {
+  if (!bound_sent_ || !peer_bound_ || state_ != State::kSettingUp) return;
+  state_ = State::kReady;
+  host_->carrier_settled({});
 }
 
 Status NetCarrier::advance_setup() {
@@ -237,12 +248,7 @@ Status NetCarrier::poll(bool* more) {
     fail_setup(status, true);
     return {};
   }
-  if (bound_sent_ && peer_bound_ && send_.idle()) {
-    state_ = State::kReady;
-    host_->carrier_settled({});
-  } else {
-    nap(kSetupPause);
-  }
+  if (state_ == State::kSettingUp) nap(kSetupPause);
   *more = true;
   return {};
 }

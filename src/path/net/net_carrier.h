@@ -59,6 +59,7 @@ class NetCarrier final : public Carrier {
   Status try_accept();
   Status show_proof();
   Status check_proof();
+  void settle_if_bound();
   void fail_setup(const Status& status, bool tell);
   void say(wire::NetStep step);
   void close_comms();
