@@ -1,6 +1,8 @@
 // A lane that breaks mid-transfer costs a lane, not the transfer; the receipt says so.
 #include <sys/socket.h>
 
+#include <map>
+
 #include "fault_fixture.h"
 
 namespace tcpx::test {
@@ -23,11 +25,21 @@ class LaneLoss : public Fault, public ::testing::WithParamInterface<tcpx_op> {
     transfer.release();
     engine.destroy();
   }
-  // Breaks `count` of the engine's connections, as a firewall or a reset would.
+  // Breaks `count` of the engine's lanes, as a firewall or a reset would. Lanes go to one port of
+  // the victim; a net plugin's sockets, which go elsewhere, are left alone.
   static void cut(size_t count) {
-    auto sockets = connected_sockets();
-    ASSERT_GE(sockets.size(), count);
-    for (size_t i = 0; i < count; ++i) ::shutdown(sockets[i], SHUT_RDWR);
+    std::map<uint16_t, std::vector<int>> by_port;
+    for (int fd : connected_sockets()) {
+      sockaddr_storage remote{};
+      socklen_t length = sizeof remote;
+      if (::getpeername(fd, reinterpret_cast<sockaddr*>(&remote), &length) == 0)
+        by_port[port_of(remote)].push_back(fd);
+    }
+    std::vector<int> lanes;
+    for (auto& [port, sockets] : by_port)
+      if (sockets.size() > lanes.size()) lanes = sockets;
+    ASSERT_GE(lanes.size(), count);
+    for (size_t i = 0; i < count; ++i) ::shutdown(lanes[i], SHUT_RDWR);
   }
   void expect_right_content() {
     if (GetParam() == TCPX_WRITE) {

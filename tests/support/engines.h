@@ -24,8 +24,12 @@ inline Options merged(const Options& more, const Options& base) {
   return out;
 }
 
+// TCPX_TEST_NET_PLUGIN=FILE runs a suite on the net path.
 inline Options loopback_options(const Options& more = {}) {
-  return merged(more, {{"interfaces", "127.0.0.1"}, {"deadline", "60s"}});
+  Options base = {{"interfaces", "127.0.0.1"}, {"deadline", "60s"}};
+  if (const char* plugin = std::getenv("TCPX_TEST_NET_PLUGIN"))
+    base.push_back({"net_plugin", plugin});
+  return merged(more, base);
 }
 
 inline Engine make_engine(const Options& options, Engine::Log log = log_to_stderr()) {

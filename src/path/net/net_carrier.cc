@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/text.h"
+#include "path/net/connect_reaper.h"
 #include "path/net/plugin_log.h"
 
 namespace tcpx::net {
@@ -118,14 +119,15 @@ Status NetCarrier::offer_received(const wire::NetSetup& offer) {
     return setup_error(strf("the plugins differ: {} here, {} at the peer",
                             settings_.plugin->name(), escaped(offer.plugin)));
   peers_offer_ = offer;
-  connect_handle_ = offer.handle;
   settings_.request_bytes = std::min(settings_.request_bytes, offer.request_bytes);
   return {};
 }
 
 Status NetCarrier::try_connect() {
+  if (connecting_ == nullptr) connecting_ = std::make_unique<wire::NetHandle>(peers_offer_->handle);
   void* comm = nullptr;
-  nccl::Result result = calls_.connect(settings_.device, connect_handle_.data(), &comm);
+  nccl::Result result = calls_.connect(settings_.device, connecting_->data(), &comm);
+  if (comm != nullptr || result != nccl::kSuccess) connecting_.reset();
   if (result != nccl::kSuccess) return call_failed("connect", result);
   return comm == nullptr ? Status() : send_.open(comm, settings_.request_bytes);
 }
@@ -293,6 +295,8 @@ std::string NetCarrier::stalled(Nanos now, Nanos patience) const {
 void NetCarrier::close_comms() {
   send_.close([this](TxFrame* frame) { host_->payload_sent(frame); });
   receive_.close();
+  if (connecting_ != nullptr)
+    reap_connect(settings_.plugin, settings_.device, std::move(connecting_));
   if (listen_comm_ != nullptr) calls_.close_listen(std::exchange(listen_comm_, nullptr));
 }
 

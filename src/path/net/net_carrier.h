@@ -76,7 +76,8 @@ class NetCarrier final : public Carrier {
 
   wire::NetSetup offer_;                       // ours
   std::optional<wire::NetSetup> peers_offer_;
-  alignas(16) wire::NetHandle connect_handle_{};  // the plugin keeps state in it while connecting
+  // The plugin keeps state in it while connecting; set from the first connect until it has ended.
+  std::unique_ptr<wire::NetHandle> connecting_;
   alignas(16) nccl::DeviceHandle device_handle_{};
   void* listen_comm_ = nullptr;
   bool peer_ready_ = false, proof_sent_ = false, bound_sent_ = false, peer_bound_ = false;

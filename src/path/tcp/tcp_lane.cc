@@ -567,6 +567,8 @@ bool TcpLane::poll_carrier() {
   in_work_ = true;
   bool more = false;
   Status status = carrier_->poll(&more);
+  // A peer that says goodbye closes its comms too; the stream says which of the two it was.
+  if (!status && open_) receive(kTurnBytes);
   in_work_ = false;
   if (!status) fail(status);
   return open_ && more;

@@ -1,0 +1,18 @@
+// A connect that nobody waits for any more. The ABI has no way to call one back: the plugin goes on
+// with it, keeps its state in the caller's handle buffer, and frees it only when it is asked again
+// after the end. So somebody has to ask.
+#pragma once
+
+#include <memory>
+
+#include "path/net/plugin.h"
+#include "wire/net_setup.h"
+
+namespace tcpx::net {
+
+// Keeps polling in the background until the connect has ended, then closes its comm. `handle` is
+// the very buffer the connect was begun with.
+void reap_connect(std::shared_ptr<Plugin> plugin, int device,
+                  std::unique_ptr<wire::NetHandle> handle);
+
+}  // namespace tcpx::net
