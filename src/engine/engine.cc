@@ -181,7 +181,7 @@ Status EngineCore::init_loops() {
     settings.max_spinning = shared_.max_spinning;
     std::unique_ptr<Loop> loop;
     if (Status status = Loop::create(settings, &loop); !status) return status;
-    shared_.loops.emplace_back(std::move(loop));
+    shared_.loops.push_back(std::move(loop));
   }
   return {};
 }
@@ -245,6 +245,7 @@ EngineCore::~EngineCore() {
   Nanos until = now_ns() + kGoodbyePatience;  // for all of them together
   for (auto& peer : peers) peer->say_goodbye(shutdown, std::max<Nanos>(0, until - now_ns()));
   if (service_) service_->stop();
+  for (auto& [id, peer] : peers_) peer->end(shutdown);  // those that came meanwhile
   shared_.loops.clear();  // joins the threads
   if (shared_.hung_loops.load() == 0) return;
   // A thread that a plugin holds may come back and find its peer and all of this.
@@ -384,12 +385,19 @@ std::string EngineCore::interface_of(int fd) const {
   return ip_to_string(here);
 }
 
+bool EngineCore::on_this_host(const wire::Address& address) const {
+  return std::any_of(all_addresses_.begin(), all_addresses_.end(), [&](const LocalAddress& local) {
+    return local.address.ip == address.ip;
+  });
+}
+
 LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& handshake) {
   TcpLane::Settings settings;
   settings.limits.max_notify_bytes = shared_.options.max_notify_bytes;
   settings.interface = interface_of(handshake.fd());
   settings.remote = handshake.remote();
   settings.socket_buffer = shared_.options.socket_buffer;
+  settings.same_host = on_this_host(remote_address_of(handshake.fd()));
   auto fd = std::make_shared<Fd>(handshake.take_fd());
   const net::NetPath* net = handshake.welcome().uses_net ? net_.get() : nullptr;
   return [settings, fd, net, index, key = peer.session_key()](Loop& loop, LaneSink& sink) {

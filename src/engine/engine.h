@@ -61,6 +61,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status start_connecting(ConnectTarget target, uint64_t* peer);
   LaneFactory lane_factory(Peer& peer, uint32_t index, Handshake& handshake);
   std::string interface_of(int fd) const;
+  bool on_this_host(const wire::Address& address) const;
   void forget_ended_inbound_locked();
 
   // HandshakeHost, ServiceOwner, ConnectorHost: service thread.

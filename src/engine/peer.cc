@@ -52,7 +52,9 @@ void Peer::established(const wire::Uid& uid, std::string name, uint64_t session,
 
 Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop) {
   PeerLane* lane;
-  std::shared_ptr<Loop> loop = shared_.loops[(id_ + index) % shared_.loops.size()];
+  // The engine's loops are not owned by those who use them.
+  std::shared_ptr<Loop> loop(std::shared_ptr<Loop>(),
+                             shared_.loops[(id_ + index) % shared_.loops.size()].get());
   if (own_loop) {
     Loop::Settings settings;
     settings.spin = shared_.options.spin;

@@ -64,6 +64,13 @@ wire::Address local_address_of(int fd) {
   return address_of(storage);
 }
 
+wire::Address remote_address_of(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {};
+  return address_of(storage);
+}
+
 Status parse_port_range(const std::string& text, PortRange* out) {
   size_t dash = text.find('-');
   uint64_t first = 0, last = 0;

@@ -15,6 +15,7 @@ namespace tcpx {
 
 wire::Address address_of(const sockaddr_storage& storage);
 wire::Address local_address_of(int fd);
+wire::Address remote_address_of(int fd);
 
 struct PortRange {
   uint16_t first = 0;  // 0: any port

@@ -18,6 +18,7 @@ class TcpLane final : public Lane, private CarrierHost {
     std::string interface;
     std::string remote;
     uint64_t socket_buffer = 0;
+    bool same_host = false;
   };
   // `fd`: connected, authenticated, non-blocking. `carrier`: may be null.
   TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
@@ -59,6 +60,7 @@ class TcpLane final : public Lane, private CarrierHost {
   // Receiving.
   bool receive(uint64_t budget);          // whether it stopped at the budget
   ssize_t receive_some(size_t* asked);
+  void watch_bytes();
   Status consume(size_t bytes);
   Status consume_ahead();
   Status head_arrived();
@@ -104,6 +106,7 @@ class TcpLane final : public Lane, private CarrierHost {
   // Receiving: `ahead_` takes the trailer of the current frame (if it has one) and the next header.
   bool readable_ = false;
   Nanos eager_until_ = 0;
+  int event_bytes_ = 1;       // fewer bytes than this are no event
   bool end_hint_ = false;     // the peer has closed: read until the end is seen
   bool waiting_slot_ = false; // the sink had no receive slot
   Phase phase_ = Phase::kHeader;
