@@ -45,7 +45,7 @@ Header minimal(FrameType type) {
 
 std::vector<FrameType> all_types() {
   std::vector<FrameType> types;
-  for (int i = 1; i <= static_cast<int>(FrameType::kBye); ++i) {
+  for (int i = 1; i <= static_cast<int>(FrameType::kCarrier); ++i) {
     types.push_back(static_cast<FrameType>(i));
   }
   return types;
@@ -116,7 +116,8 @@ TEST(WireFrameGolden, TypeNumbers) {
   const std::vector<FrameType> in_order = {
       FrameType::kWrite,       FrameType::kRead,   FrameType::kData,      FrameType::kAck,
       FrameType::kReadFailed,  FrameType::kNotify, FrameType::kNotifyAck, FrameType::kLaneDown,
-      FrameType::kLaneDownAck, FrameType::kPing,   FrameType::kPong,      FrameType::kBye};
+      FrameType::kLaneDownAck, FrameType::kPing,   FrameType::kPong,      FrameType::kBye,
+      FrameType::kCarrier};
   EXPECT_EQ(in_order, all_types());
 }
 
@@ -134,17 +135,17 @@ TEST(WireFrameHeader, MinimalHeaderOfEveryTypeComesBack) {
 TEST(WireFrameHeader, EachTypeAcceptsExactlyItsFields) {
   struct FieldTest {
     const char* name;
-    std::string_view types;  // w r d a f n N l L p P b, in the order of the types
+    std::string_view types;  // w r d a f n N l L p P b c, in the order of the types
     void (*set)(Header*);
   };
   const FieldTest fields[] = {
-      {"status", "...af.N.....", [](Header* h) { h->status = TCPX_STALE_REGION; }},
-      {"sequence", "wrdafnNlLpPb", [](Header* h) { h->sequence = 0xffffffff; }},
-      {"transfer", "wrdafnN...P.", [](Header* h) { h->transfer = kHuge; }},
-      {"chunk", "wrdaf..lL...", [](Header* h) { h->chunk = kMaxLanes - 1; }},
-      {"piece_count", "wr..........", [](Header* h) { h->piece_count = 2; }},
-      {"payload_bytes", "wrd..n......", [](Header* h) { h->payload_bytes = 1; }},
-      {"aux", ".....n...pP.", [](Header* h) { h->aux = kHuge; }},
+      {"status", "...af.N......", [](Header* h) { h->status = TCPX_STALE_REGION; }},
+      {"sequence", "wrdafnNlLpPbc", [](Header* h) { h->sequence = 0xffffffff; }},
+      {"transfer", "wrdafnN...P..", [](Header* h) { h->transfer = kHuge; }},
+      {"chunk", "wrdaf..lL....", [](Header* h) { h->chunk = kMaxLanes - 1; }},
+      {"piece_count", "wr...........", [](Header* h) { h->piece_count = 2; }},
+      {"payload_bytes", "wrd..n......c", [](Header* h) { h->payload_bytes = 1; }},
+      {"aux", ".....n...pP..", [](Header* h) { h->aux = kHuge; }},
   };
   for (const FieldTest& field : fields) {
     for (FrameType type : all_types()) {
@@ -262,7 +263,7 @@ TEST(WireFrameHeader, UnknownTypesFlagsMagicAndReservedBytes) {
   HeaderBytes bytes = encoded(minimal(FrameType::kBye));
   for (int type = 0; type < 256; ++type) {
     bytes[4] = static_cast<uint8_t>(type);
-    if (type >= 1 && type <= static_cast<int>(FrameType::kBye)) continue;
+    if (type >= 1 && type <= static_cast<int>(FrameType::kCarrier)) continue;
     EXPECT_TRUE(fails_with(decode_it(bytes, &out), TCPX_PROTOCOL_ERROR, "type")) << type;
   }
   for (FrameType type : all_types()) {
