@@ -141,7 +141,7 @@ void BenchOptions::add_work(CLI::App& app) {
       ->check(CLI::IsMember({"host"}))
       ->capture_default_str();
   app.add_option("--path", path, "the path to measure; fails rather than use another one")
-      ->check(CLI::IsMember({"tcp"}))
+      ->check(CLI::IsMember({"tcp", "net"}))
       ->capture_default_str();
 }
 

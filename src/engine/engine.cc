@@ -474,8 +474,7 @@ Status EngineCore::connect_address(const std::string& address, uint64_t* peer) {
                                       "auth_key_file (TCPX_AUTH_KEY_FILE), or connect with the "
                                       "peer's connection info");
   ConnectTarget target;
-  target.addresses.resize(1);
-  if (Status status = parse_endpoint(address, &target.addresses[0]); !status) return status;
+  if (Status status = resolve_endpoint(address, &target.addresses); !status) return status;
   if (target.addresses[0].port == 0)
     return bad_call(TCPX_INVALID_ARGUMENT, strf("\"{}\": port 0 cannot be connected to", address));
   target.key = engine_key_;

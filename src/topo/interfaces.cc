@@ -175,7 +175,7 @@ Status bad_endpoint(std::string_view text, std::string_view why) {
                               escaped(text.substr(0, 300)), why));
 }
 
-Status resolve(const std::string& host, wire::Address* out) {
+Status resolve(const std::string& host, std::vector<wire::Address>* out) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -194,9 +194,9 @@ Status resolve(const std::string& host, wire::Address* out) {
     } else {
       continue;
     }
-    *out = address;
-    return {};
+    if (std::find(out->begin(), out->end(), address) == out->end()) out->push_back(address);
   }
+  if (!out->empty()) return {};
   return bad_call(TCPX_CONNECT_FAILED,
                   strf("host \"{}\" cannot be resolved: {}", escaped(host),
                               error == 0 ? "no usable address" : gai_strerror(error)));
@@ -275,7 +275,7 @@ Status parse_ip(std::string_view text, wire::Address* out) {
   return {};
 }
 
-Status parse_endpoint(std::string_view text, wire::Address* out) {
+Status resolve_endpoint(std::string_view text, std::vector<wire::Address>* out) {
   size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad_endpoint(text, "has no port");
   std::string_view host = text.substr(0, colon);
@@ -283,18 +283,26 @@ Status parse_endpoint(std::string_view text, wire::Address* out) {
   if (!parse_count(text.substr(colon + 1), &port) || port > 65535) {
     return bad_endpoint(text, "has no port within 0..65535 after its last colon");
   }
-  wire::Address address;
+  std::vector<wire::Address> found(1);
   if (host.starts_with('[') && host.ends_with(']')) {
-    if (Status s = parse_ip(host.substr(1, host.size() - 2), &address); !s) return s;
+    if (Status s = parse_ip(host.substr(1, host.size() - 2), &found[0]); !s) return s;
   } else if (host.empty() || host.find('\0') != std::string_view::npos || host.size() > 253) {
     return bad_endpoint(text, "has no host");
   } else if (host.find_first_of(":[]") != std::string_view::npos) {
     return bad_endpoint(text, "needs a pair of brackets around its IPv6 address");
-  } else if (!parse_ip(host, &address)) {
-    if (Status s = resolve(std::string(host), &address); !s) return s;
+  } else if (!parse_ip(host, &found[0])) {
+    found.clear();
+    if (Status s = resolve(std::string(host), &found); !s) return s;
   }
-  address.port = static_cast<uint16_t>(port);
-  *out = address;
+  for (wire::Address& address : found) address.port = static_cast<uint16_t>(port);
+  *out = std::move(found);
+  return {};
+}
+
+Status parse_endpoint(std::string_view text, wire::Address* out) {
+  std::vector<wire::Address> all;
+  if (Status s = resolve_endpoint(text, &all); !s) return s;
+  *out = all.front();
   return {};
 }
 

@@ -31,6 +31,8 @@ std::string to_string(const wire::Address& address);            // "10.0.0.1:5" 
 std::string ip_to_string(const wire::Address& address);         // without port
 Status parse_ip(std::string_view text, wire::Address* out);
 Status parse_endpoint(std::string_view text, wire::Address* out);
+// All addresses of a name, in the system's order of preference.
+Status resolve_endpoint(std::string_view text, std::vector<wire::Address>* out);
 bool same_network(const wire::Address& a, const wire::Address& b);  // by a's and b's prefix lengths
 bool is_v4(const wire::Address& address);
 

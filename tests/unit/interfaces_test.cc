@@ -153,6 +153,19 @@ TEST(ParseEndpoint, TakesAddressesAndHosts) {
   EXPECT_EQ(out.port, 7);
 }
 
+TEST(ParseEndpoint, ANameGivesAllItsAddressesOnce) {
+  std::vector<wire::Address> all;
+  ASSERT_TRUE(resolve_endpoint("localhost:7", &all).ok());
+  ASSERT_FALSE(all.empty());
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].port, 7);
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]);
+  }
+  ASSERT_TRUE(resolve_endpoint("10.0.0.1:5", &all).ok());
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(to_string(all[0]), "10.0.0.1:5");
+}
+
 TEST(ParseEndpoint, RefusesOtherText) {
   for (auto text : {""sv, ":"sv, ":5"sv, "1.2.3.4"sv, "1.2.3.4:"sv, "1.2.3.4:65536"sv,
                     "1.2.3.4:-1"sv, "1.2.3.4:5x"sv, "1.2.3.4:0x5"sv, "::1:5"sv, "fd00::1:20000"sv,

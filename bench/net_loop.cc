@@ -1,0 +1,313 @@
+// The net path against a plain loop that drives the same plugin directly: isend and irecv with the
+// same window and request size, the fragments copied into place, one small answer per transfer.
+// Both take turns in one run, in the same two processes.
+//
+//   tcpx_net_loop PLUGIN [BYTES] [ROUNDS]
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include <tcpx/tcpx.hpp>
+
+#include "base/clock.h"
+#include "path/net/comm.h"
+#include "path/net/pages.h"
+#include "path/net/plugin.h"
+#include "path/net/plugin_log.h"
+#include "path/net/unpack.h"
+#include "wire/net_setup.h"
+
+namespace {
+
+using namespace tcpx;
+using namespace tcpx::net;
+
+constexpr uint64_t kRequest = 512 << 10;
+constexpr size_t kSendWindow = 12, kReceiveWindow = 16;
+
+[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
+void check(nccl::Result result, const char* call) {
+  if (result != nccl::kSuccess) fail(std::string(call) + ": " + result_name(result));
+}
+
+// The other process.
+struct Wire {
+  int fd;
+  void put(const void* data, size_t size) const {
+    if (write(fd, data, size) != static_cast<ssize_t>(size)) fail("the other process is gone");
+  }
+  void get(void* data, size_t size) const {
+    for (size_t got = 0; got < size;) {
+      ssize_t n = read(fd, static_cast<char*>(data) + got, size - got);
+      if (n <= 0) fail("the other process is gone");
+      got += static_cast<size_t>(n);
+    }
+  }
+  void signal() const { put("x", 1); }
+  void await() const {
+    char c;
+    get(&c, 1);
+  }
+};
+
+// ---- the plain loop ------------------------------------------------------------------------
+
+struct PlainSender {
+  PluginCalls& calls;
+  void* comm = nullptr;
+  void* mhandle = nullptr;
+
+  PlainSender(Plugin& plugin, const Wire& wire, Pages& memory, int type) : calls(plugin.calls()) {
+    wire::NetHandle handle;
+    wire.get(handle.data(), handle.size());
+    while (comm == nullptr) check(calls.connect(0, handle.data(), &comm), "connect");
+    check(calls.reg_mr(comm, memory.data(), memory.size(), type, &mhandle), "regMr");
+  }
+  void send(Pages& memory, uint64_t bytes) {
+    Ring<void*, nccl::kMaxRequests> live;
+    for (uint64_t at = 0; at < bytes || !live.empty();) {
+      while (at < bytes && live.size() < kSendWindow) {
+        void* request = nullptr;
+        uint64_t n = std::min(kRequest, bytes - at);
+        check(calls.isend(comm, memory.data() + at, n, 0, mhandle, &request), "isend");
+        if (request == nullptr) break;
+        live.push(request);
+        at += n;
+      }
+      int done = 0;
+      if (!live.empty()) check(calls.test(live.front(), &done, nullptr), "test");
+      if (done) live.pop();
+    }
+  }
+};
+
+struct PlainReceiver {
+  PluginCalls& calls;
+  void* comm = nullptr;
+  void* mhandle = nullptr;
+  nccl::DeviceHandle device{};
+  nccl::UnpackHandle queue{};
+  uint64_t ordinal = 0;
+
+  PlainReceiver(Plugin& plugin, const Wire& wire, Pages& memory, int type) : calls(plugin.calls()) {
+    wire::NetHandle handle{};
+    void* listen = nullptr;
+    check(calls.listen(0, handle.data(), &listen), "listen");
+    wire.put(handle.data(), handle.size());
+    nccl::DeviceHandle* where = &device;
+    while (comm == nullptr) check(calls.accept(listen, &comm, &where), "accept");
+    calls.close_listen(listen);
+    check(calls.reg_mr(comm, memory.data(), memory.size(), type, &mhandle), "regMr");
+    if (device.type == nccl::kDeviceUnpack) memcpy(&queue, device.handle, sizeof queue);
+  }
+  void receive(Pages& memory, uint64_t bytes) {
+    struct Live {
+      void* request;
+      uint64_t at;
+      uint64_t slot;
+    };
+    Ring<Live, nccl::kMaxRequests> live;
+    for (uint64_t at = 0; at < bytes || !live.empty();) {
+      while (at < bytes && live.size() < kReceiveWindow) {
+        void* request = nullptr;
+        uint64_t n = std::min(kRequest, bytes - at);
+        check(calls.irecv(comm, memory.data() + at, n, 0, mhandle, &request), "irecv");
+        if (request == nullptr) break;
+        live.push({request, at, ordinal++ % nccl::kUnpackSlots});
+        at += n;
+      }
+      int done = 0;
+      if (!live.empty()) check(calls.test(live.front().request, &done, nullptr), "test");
+      if (!done) continue;
+      if (queue.meta != nullptr) {
+        for (uint64_t i = 0; i < queue.meta->count[live.front().slot]; ++i) {
+          const nccl::Fragment& f = queue.meta->fragments[live.front().slot][i];
+          memcpy(memory.data() + live.front().at + f.destination,
+                 static_cast<uint8_t*>(queue.bounce) + f.source, f.length);
+        }
+        check(calls.consumed(comm, live.front().request), "irecvConsumed");
+      }
+      live.pop();
+    }
+  }
+};
+
+// ---- the engine ----------------------------------------------------------------------------
+
+Options engine_options(const std::string& plugin, int lanes) {
+  return {{"net_plugin", plugin}, {"require_path", "net"}, {"interfaces", "127.0.0.1"},
+          {"lanes", std::to_string(lanes)}};
+}
+Engine make_engine(const Options& options) {
+  Engine engine;
+  Result result = Engine::create(options, &engine);
+  if (!result) fail(result.text());
+  return engine;
+}
+void put_bytes(const Wire& wire, const Bytes& bytes) {
+  uint64_t size = bytes.size();
+  wire.put(&size, sizeof size);
+  wire.put(bytes.data(), size);
+}
+Bytes get_bytes(const Wire& wire) {
+  uint64_t size = 0;
+  wire.get(&size, sizeof size);
+  Bytes bytes(size);
+  wire.get(bytes.data(), size);
+  return bytes;
+}
+
+struct Target {
+  Engine engine;
+  Target(const Wire& wire, const std::string& plugin, int lanes, Pages& memory)
+      : engine(make_engine(engine_options(plugin, lanes))) {
+    tcpx_region region = 0;
+    Result result = engine.register_memory(memory.data(), memory.size(),
+                                           TCPX_REMOTE_READ | TCPX_REMOTE_WRITE, &region);
+    Bytes description;
+    if (result) result = engine.export_region(region, &description);
+    if (!result) fail(result.text());
+    put_bytes(wire, engine.connection_info());
+    put_bytes(wire, description);
+  }
+};
+
+struct Initiator {
+  Engine engine;
+  tcpx_peer peer = 0;
+  tcpx_region region = 0;
+  tcpx_remote_region remote{};
+  Transfer write, read;
+
+  Initiator(const Wire& wire, const std::string& plugin, int lanes, Pages& memory, uint64_t bytes)
+      : engine(make_engine(engine_options(plugin, lanes))) {
+    Bytes info = get_bytes(wire);
+    Bytes description = get_bytes(wire);
+    Result result = engine.connect(info, &peer);
+    if (result) result = engine.peer_wait(peer, std::chrono::seconds(20));
+    if (result) result = engine.register_memory(memory.data(), memory.size(), 0, &region);
+    if (result) result = Engine::import_region(description, &remote);
+    for (auto [op, transfer] : {std::pair{TCPX_WRITE, &write}, {TCPX_READ, &read}})
+      if (result)
+        result = engine.prepare(peer, op, {{region, 0, bytes}}, {{&remote, 0, bytes}}, transfer);
+    if (!result) fail(result.text());
+  }
+  void run(Transfer& transfer) {
+    Result result = transfer.post();
+    if (result) result = transfer.wait(std::chrono::seconds(60));
+    if (!result) fail(result.text() + " " + transfer.error());
+  }
+};
+
+// ---- the run -------------------------------------------------------------------------------
+
+struct Case {
+  const char* name;
+  std::vector<double> rates;  // GB/s
+  double median() {
+    std::sort(rates.begin(), rates.end());
+    return rates[rates.size() / 2];
+  }
+};
+
+template <class F>
+void timed(Case& into, uint64_t bytes, int repeat, F&& f) {
+  Nanos from = now_ns();
+  for (int i = 0; i < repeat; ++i) f();
+  into.rates.push_back(static_cast<double>(bytes) * repeat / static_cast<double>(now_ns() - from));
+}
+
+int repeats(uint64_t bytes) { return static_cast<int>(std::max<uint64_t>(1, (256u << 20) / bytes)); }
+
+void receive_side(const Wire& wire, const std::string& file, uint64_t bytes, int rounds) {
+  std::shared_ptr<Plugin> plugin;
+  if (Status status = Plugin::load({file}, &plugin); !status) fail(status.text());
+  Pages memory;
+  memory.allocate(bytes);
+  memset(memory.data(), 1, memory.size());
+  int type = plugin->device_memory_is_host() ? nccl::kPtrCuda : nccl::kPtrHost;
+  PlainReceiver plain(*plugin, wire, memory, type);
+  Target one(wire, file, 1, memory), four(wire, file, 4, memory);
+  for (int round = 0; round < rounds + 1; ++round)
+    for (int i = 0; i < repeats(bytes); ++i) {
+      plain.receive(memory, bytes);
+      wire.signal();
+    }
+  wire.await();
+}
+
+void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int rounds) {
+  std::shared_ptr<Plugin> plugin;
+  if (Status status = Plugin::load({file}, &plugin); !status) fail(status.text());
+  Pages memory;
+  memory.allocate(bytes);
+  memset(memory.data(), 2, memory.size());
+  int type = plugin->device_memory_is_host() ? nccl::kPtrCuda : nccl::kPtrHost;
+  PlainSender plain(*plugin, wire, memory, type);
+  Initiator one(wire, file, 1, memory, bytes), four(wire, file, 4, memory, bytes);
+  Case direct{"plain loop", {}}, write1{"WRITE, 1 lane", {}}, read1{"READ, 1 lane", {}},
+      write4{"WRITE, 4 lanes", {}}, read4{"READ, 4 lanes", {}};
+  Case warm{"", {}};
+  int n = repeats(bytes);
+  for (int round = 0; round < rounds + 1; ++round) {
+    bool cold = round == 0;
+    timed(cold ? warm : direct, bytes, n, [&] {
+      plain.send(memory, bytes);
+      wire.await();
+    });
+    timed(cold ? warm : write1, bytes, n, [&] { one.run(one.write); });
+    timed(cold ? warm : read1, bytes, n, [&] { one.run(one.read); });
+    timed(cold ? warm : write4, bytes, n, [&] { four.run(four.write); });
+    timed(cold ? warm : read4, bytes, n, [&] { four.run(four.read); });
+  }
+  printf("%s, %llu bytes per transfer, %d rounds, GB = 10^9 bytes\n", file.c_str(),
+         static_cast<unsigned long long>(bytes), rounds);
+  printf("%-16s %8s %16s %14s\n", "", "GB/s", "x plain loop", "x 1 lane");
+  double base = direct.median();
+  for (Case* c : {&direct, &write1, &read1, &write4, &read4}) {
+    double lane1 = c == &write4 ? write1.median() : c == &read4 ? read1.median() : 0;
+    printf("%-16s %8.3f %16.2f", c->name, c->median(), c->median() / base);
+    if (lane1 > 0) printf(" %14.2f", c->median() / lane1);
+    printf("\n");
+  }
+  fflush(stdout);
+  wire.signal();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fprintf(stderr, "usage: %s PLUGIN [BYTES] [ROUNDS]\n", argv[0]);
+    return 2;
+  }
+  uint64_t bytes = argc > 2 ? strtoull(argv[2], nullptr, 0) : 64u << 20;
+  int rounds = argc > 3 ? atoi(argv[3]) : 7;
+  setenv("NCCL_DYNAMIC_CHUNK_SIZE", "524288", 0);
+  setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 0);
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 1;
+  pid_t child = fork();
+  try {
+    if (child == 0) {
+      close(ends[1]);
+      receive_side({ends[0]}, argv[1], bytes, rounds);
+      _exit(0);
+    }
+    close(ends[0]);
+    send_side({ends[1]}, argv[1], bytes, rounds);
+  } catch (const std::exception& error) {
+    fprintf(stderr, "%s: %s\n", child == 0 ? "receiver" : "sender", error.what());
+    _exit(1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
