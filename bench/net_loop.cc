@@ -235,11 +235,13 @@ void receive_side(const Wire& wire, const std::string& file, uint64_t bytes, int
   int type = plugin->device_memory_is_host() ? nccl::kPtrCuda : nccl::kPtrHost;
   PlainReceiver plain(*plugin, wire, memory, type);
   Target one(wire, file, 1, memory), four(wire, file, 4, memory);
-  for (int round = 0; round < rounds + 1; ++round)
+  for (int round = 0; round < rounds + 1; ++round) {
+    wire.await();  // it polls, so only when its turn has come
     for (int i = 0; i < repeats(bytes); ++i) {
       plain.receive(memory, bytes);
       wire.signal();
     }
+  }
   wire.await();
 }
 
@@ -258,6 +260,7 @@ void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int ro
   int n = repeats(bytes);
   for (int round = 0; round < rounds + 1; ++round) {
     bool cold = round == 0;
+    wire.signal();
     timed(cold ? warm : direct, bytes, n, [&] {
       plain.send(memory, bytes);
       wire.await();

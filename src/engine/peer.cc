@@ -16,6 +16,10 @@ constexpr uint64_t kPostBudget = 1u << 20;
 // A fence waits this long for a path that cannot call back what it was given; then it closes the
 // lane.
 constexpr Nanos kFencePatience = kSecond;
+// A call into a plugin that takes longer than connect_timeout, at least this, hangs.
+constexpr Nanos kLeastHangPatience = kSecond;
+// The service thread waits for no lane whose thread has been away for this long.
+constexpr Nanos kServicePatience = 100 * kMilli;
 // From here on sending takes longer than the two system calls that keep the loop's thread asleep.
 constexpr uint64_t kLongPost = 64u << 10;
 
@@ -59,6 +63,8 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
     Loop::Settings settings;
     settings.spin = shared_.options.spin;
     settings.own_thread_only = true;
+    settings.hang_patience =
+        std::clamp(shared_.options.connect_timeout, kLeastHangPatience, settings.hang_patience);
     std::unique_ptr<Loop> made;
     if (Status status = Loop::create(settings, &made); !status) return status;
     loop = std::move(made);
@@ -97,7 +103,7 @@ void Peer::connected(std::function<void()> on_up) {
 }
 
 bool Peer::became_up_locked() {
-  if (state_ != State::kConnecting || !connecting_done_) return false;
+  if (state_ != State::kConnecting || !connecting_done_ || refused_) return false;
   for (auto& lane : lanes_)
     if (lane && lane->open() && !lane->settled()) return false;
   state_ = State::kUp;
@@ -108,13 +114,15 @@ bool Peer::became_up_locked() {
 }
 
 void Peer::lane_settled(PeerLane& lane, const Status& status) {
-  bool up;
+  bool refused = !status.ok() && shared_.options.require_path == "net";
+  bool up = false;
   {
     std::lock_guard lock(mu);
     if (!status.ok() && path_note_.empty()) path_note_ = status.text();
+    refused_ |= refused;
     up = became_up_locked();
   }
-  if (!status.ok() && shared_.options.require_path == "net")
+  if (refused)
     return ask_end(peer_error(TCPX_PATH_UNAVAILABLE,
                               strf("require_path is net, but lane {} cannot have it: {}",
                                    lane.index(), status.text())));
@@ -774,9 +782,27 @@ void Peer::peer_said_bye() {
 // ---- watching ------------------------------------------------------------------------------
 
 void Peer::tick(Nanos now) {
+  if (held_up(now)) return;
   expire_deadlines(now);
   watch_lanes(now);
   report_stalls(now);
+}
+
+// A lane whose thread is in a plugin's call may be there for ever. To wait for it here would hold
+// up the engine's other peers, so what is to be done comes later, or with the end.
+bool Peer::held_up(Nanos now) {
+  bool waiting = false;
+  for (PeerLane* lane : lanes()) {
+    if (!lane->has_own_loop()) continue;
+    if (lane->loop().hangs(now)) {
+      end(peer_error(TCPX_PATH_UNAVAILABLE,
+                     strf("the net plugin hangs in a call on lane {}; its thread and the memory it "
+                          "was given are lost", lane->index())));
+      return true;
+    }
+    waiting |= lane->loop().round_time(now) > kServicePatience;
+  }
+  return waiting;
 }
 
 void Peer::expire_deadlines(Nanos now) {
@@ -821,11 +847,16 @@ void Peer::watch_lanes(Nanos now) {
       });
     if (lane->has_own_loop() && !watch_carrier(*lane, now)) return;
   }
+  last_watch_ = now;
 }
 
-// The stream of a lane may be alive while what carries its payload is not. False: the peer ended.
+// The stream of a lane may be alive while what carries its payload is not. While the stream is
+// silent too, or this process was stopped, nothing can be said. False: the peer ended.
 bool Peer::watch_carrier(PeerLane& lane, Nanos now) {
   Nanos patience = shared_.options.lane_timeout;
+  Nanos silent = (shared_.options.keepalive + patience) / 2;  // longer than a ping takes
+  if (now - lane.last_heard() > silent || now - last_watch_ > silent) lane.audible_since = now;
+  if (now - lane.audible_since < patience) return true;
   bool ran = lane.in_loop([lane = &lane, now, patience, keep = shared_from_this()] {
     if (!lane->open()) return;
     std::string why = lane->lane().stalled(now, patience);

@@ -158,6 +158,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void expire_deadlines(Nanos now);
   void watch_lanes(Nanos now);
   bool watch_carrier(PeerLane& lane, Nanos now);
+  bool held_up(Nanos now);
   void close_lane(PeerLane& lane, const char* why);
   size_t held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);
@@ -186,6 +187,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool leaving_ = false;      // one side said goodbye: lanes that close now are not lost
   std::string connect_note_;  // why lanes are missing
   std::string path_note_;
+  bool refused_ = false;  // a lane has not the required path: the end is on its way
   bool connecting_done_ = false;
   std::function<void()> on_up_;
   std::condition_variable changed_;
@@ -207,6 +209,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::map<uint32_t, std::vector<ChunkWork>> limbo_;          // writes of lost lanes
   uint32_t lanes_lost_ = 0;
   Nanos last_stall_report_ = 0;
+  Nanos last_watch_ = 0;
 };
 
 }  // namespace tcpx

@@ -42,7 +42,7 @@ std::string of_lanes(TransferState& transfer, const char* separator, F&& fact) {
 Json lane_json(PeerLane& lane) {
   const LaneCounters& c = lane.lane().counters();
   auto get = [](const std::atomic<uint64_t>& value) { return value.load(); };
-  return {{"index", lane.index()},
+  Json out = {{"index", lane.index()},
           {"open", lane.open()},
           {"path", lane.lane().path()},
           {"interface", lane.lane().interface()},
@@ -54,6 +54,10 @@ Json lane_json(PeerLane& lane) {
           {"send_calls", get(c.send_calls)},
           {"receive_calls", get(c.receive_calls)},
           {"chunks_in_flight", lane.in_flight()}};
+  double sending = lane.lane().send_occupancy(), receiving = lane.lane().receive_occupancy();
+  if (sending >= 0) out["send_window_occupancy"] = sending;
+  if (receiving >= 0) out["receive_window_occupancy"] = receiving;
+  return out;
 }
 
 Json peer_json(Peer& peer) {

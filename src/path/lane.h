@@ -127,6 +127,8 @@ class Lane : public LoopSource {
   virtual const char* path() const = 0;
   virtual bool settled() const = 0;
   virtual std::string interface() const = 0;
+  virtual double send_occupancy() const { return -1; }  // of the path's windows; negative: none
+  virtual double receive_occupancy() const { return -1; }
   // "" or why the lane should be given up although its stream is alive.
   virtual std::string stalled(Nanos now, Nanos patience) const = 0;  // in the exclusive section
   const std::string& remote() const { return remote_; }

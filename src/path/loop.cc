@@ -23,8 +23,6 @@ constexpr int kDozeMillis = 5;
 // deliver. On a virtual machine a lock that is not free soon puts the waiting core to sleep: a
 // sender that takes 112 us for 1 MiB took 350 us while its receiver polled as fast as it could.
 constexpr Nanos kBetweenPolls = kMicro;
-// A thread that has not come round for this long hangs in somebody else's code.
-constexpr std::chrono::seconds kHangPatience{10};
 constexpr uint32_t kAlwaysWatched = EPOLLIN | EPOLLRDHUP | EPOLLET;
 }  // namespace
 
@@ -56,6 +54,11 @@ Loop::Loop(const Settings& settings)
 
 Loop::~Loop() { stop(); }
 
+std::chrono::nanoseconds Loop::patience_left() const {
+  Nanos left = lost_.load() ? 0 : settings_.hang_patience - round_time(now_ns());
+  return std::chrono::nanoseconds(std::max<Nanos>(left, 0));
+}
+
 bool Loop::stop() {
   if (stopped_.load()) return true;
   stopping_.store(true);
@@ -64,7 +67,8 @@ bool Loop::stop() {
     std::unique_lock lock(end_mu_);
     auto ended = [&] { return thread_ended_ || !thread_.joinable(); };
     if (!settings_.own_thread_only) ended_cv_.wait(lock, ended);
-    else if (!ended_cv_.wait_for(lock, kHangPatience, ended)) return false;
+    else if (!ended_cv_.wait_for(lock, patience_left(), ended)) lost_.store(true);
+    if (lost_.load()) return false;
   }
   if (thread_.joinable()) thread_.join();
   stopped_.store(true);
@@ -99,6 +103,7 @@ void Loop::drive_as_thread() {
     }
     thread_wants_.store(true);
     leave();
+    round_began_.store(0, std::memory_order_relaxed);
   }
 }
 
@@ -158,6 +163,7 @@ struct Command {
 
 bool Loop::run_exclusive(const std::function<void()>& f) {
   if (try_exclusive(f)) return true;
+  if (settings_.own_thread_only && hangs(now_ns())) return false;
   auto command = std::make_shared<Command>();
   command->f = f;
   {
@@ -180,7 +186,7 @@ bool Loop::run_exclusive(const std::function<void()>& f) {
   std::unique_lock lock(command->mu);
   auto done = [&] { return command->done; };
   if (!settings_.own_thread_only) command->cv.wait(lock, done);
-  else if (!command->cv.wait_for(lock, kHangPatience, done)) command->abandoned = true;
+  else if (!command->cv.wait_for(lock, patience_left(), done)) command->abandoned = true;
   return command->done;
 }
 
@@ -308,6 +314,7 @@ bool Loop::doze() {
 
 // One poll. False: nothing came for as long as it is worth spinning; sleep now.
 bool Loop::spin_or_poll() {
+  round_begins();
   bool busy = poll_once();
   Nanos now = now_ns();
   if (busy) {

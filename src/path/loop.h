@@ -14,6 +14,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -50,6 +51,8 @@ class Loop {
     // Only the loop's own thread drives: for lanes that call code which may hang (a plugin), so
     // that it hangs nobody else.
     bool own_thread_only = false;
+    // A round of such a thread that takes longer hangs in somebody else's code.
+    Nanos hang_patience = 10 * kSecond;
   };
 
   static Status create(const Settings& settings, std::unique_ptr<Loop>* out);
@@ -57,7 +60,8 @@ class Loop {
 
   // ---- any thread ----
   // Runs `f` in the exclusive section, here or on the driving thread; returns when it has run.
-  // False: the loop's thread hangs, and f may run later or never. So where a loop has
+  // False: the loop's thread hangs, and f may run later or never; nobody waits longer than the
+  // rest of the patience with the call it is in. So where a loop has
   // own_thread_only, f must own what it captures.
   bool run_exclusive(const std::function<void()>& f);
   // Ends the thread; afterwards nobody drives and run_exclusive runs f here. False: the thread
@@ -93,6 +97,15 @@ class Loop {
   // Lanes say whether they expect traffic, so that the loop spins longer before it sleeps.
   void engage(int delta) { engaged_ += delta; }
 
+  // How long the own thread has been in its present round; 0 when it sleeps.
+  Nanos round_time(Nanos now) const {
+    Nanos began = round_began_.load(std::memory_order_relaxed);
+    return began == 0 ? 0 : now - began;
+  }
+  bool hangs(Nanos now) const {
+    return lost_.load() || round_time(now) > settings_.hang_patience;
+  }
+
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
 
  private:
@@ -117,12 +130,18 @@ class Loop {
   void leave();
   void arm(bool on);
   void signal();
+  void round_begins() {
+    if (settings_.own_thread_only) round_began_.store(now_ns(), std::memory_order_relaxed);
+  }
+  std::chrono::nanoseconds patience_left() const;
 
   const Settings settings_;
   Fd epoll_, outer_, wake_fd_;
   std::thread thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> stopped_{false};
+  std::atomic<bool> lost_{false};           // hung when it was to be stopped
+  std::atomic<Nanos> round_began_{0};       // own_thread_only
   std::mutex end_mu_;
   std::condition_variable ended_cv_;
   bool thread_ended_ = false;

@@ -113,6 +113,7 @@ Status SendComm::test_oldest(bool* done, const std::function<void(TxFrame*)>& se
   if (!*done) return {};
   Request ended = request;
   requests_.pop();
+  ++finished_;
   free_request(ended);
   if (!ended.of_frame) return {};
   Queued& oldest = frames_.front();
@@ -137,10 +138,7 @@ Status SendComm::poll(const std::function<void(TxFrame*)>& sent) {
       if (Status status = post_next(&posted); !status) return status;
       if (!posted) break;
     }
-    if (posting_ < frames_.size()) {
-      ++occupancy_.samples;
-      occupancy_.live += requests_.size();
-    }
+    if (posting_ < frames_.size()) occupancy_.sample(requests_.size());
     if (requests_.empty()) return {};
     if (Status status = test_oldest(&moved, sent); !status) return status;
   }
@@ -277,6 +275,7 @@ Status ReceiveComm::test_oldest(bool* done, const std::function<Status(RxChunk*)
     if (result != nccl::kSuccess) return plugin_error("irecvConsumed", result);
   }
   requests_.pop();
+  ++finished_;
   if (request.staging >= 0) free_staging_ |= 1u << request.staging;
   if (request.slice != nullptr) registrations_.release(request.slice);
   Queued& chunk = chunks_.front();
@@ -297,10 +296,7 @@ Status ReceiveComm::poll(const std::function<Status(RxChunk*)>& arrived) {
       if (Status status = post_next(&posted); !status) return status;
       if (!posted) break;
     }
-    if (posting_ < chunks_.size()) {
-      ++occupancy_.samples;
-      occupancy_.live += requests_.size();
-    }
+    if (posting_ < chunks_.size()) occupancy_.sample(requests_.size());
     if (requests_.empty()) return {};
     if (Status status = test_oldest(&moved, arrived); !status) return status;
   }

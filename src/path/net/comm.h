@@ -8,6 +8,7 @@
 // placed; a request with success and no handle is tried again later.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <span>
@@ -22,14 +23,22 @@
 
 namespace tcpx::net {
 
-// How full the window is kept, for reports: sampled whenever more could be posted.
+// How full the window is kept while there is more to post; read by any thread.
 struct Occupancy {
-  uint64_t samples = 0;
-  uint64_t live = 0;
+  std::atomic<uint64_t> samples{0};
+  std::atomic<uint64_t> live{0};
   uint32_t window = 0;
+
+  void sample(size_t requests) {
+    samples.fetch_add(1, std::memory_order_relaxed);
+    live.fetch_add(requests, std::memory_order_relaxed);
+  }
+  // 0..1; negative: nothing was sampled.
   double average() const {
-    return samples == 0 ? 0
-                        : static_cast<double>(live) / (static_cast<double>(samples) * window);
+    uint64_t count = samples.load(std::memory_order_relaxed);
+    if (count == 0) return -1;
+    return static_cast<double>(live.load(std::memory_order_relaxed)) /
+           (static_cast<double>(count) * window);
   }
 };
 
@@ -57,6 +66,7 @@ class SendComm {
   bool holds(const TxFrame* frame) const;
   void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
   Nanos oldest() const { return requests_.empty() ? kNever : requests_.front().posted; }
+  uint64_t finished() const { return finished_; }  // requests
   const Occupancy& occupancy() const { return occupancy_; }
   // After this the plugin reads nothing. Frames not sent are handed to `unsent`.
   void close(const std::function<void(TxFrame*)>& unsent = {});
@@ -94,6 +104,7 @@ class SendComm {
   size_t posting_ = 0;             // index in frames_ of the one being posted
   Ring<Request, nccl::kMaxRequests> requests_;
   int sequence_ = 0;
+  uint64_t finished_ = 0;
   Occupancy occupancy_;
 };
 
@@ -114,6 +125,7 @@ class ReceiveComm {
   void each(const std::function<void(RxChunk*)>& f) const;
   void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
   Nanos oldest() const { return requests_.empty() ? kNever : requests_.front().posted; }
+  uint64_t finished() const { return finished_; }  // requests
   const Occupancy& occupancy() const { return occupancy_; }
   void close();
 
@@ -156,6 +168,7 @@ class ReceiveComm {
   uint64_t ordinal_ = 0;           // counts every irecv: the slot in the unpack queue
   Ring<Request, nccl::kMaxRequests> requests_;
   int sequence_ = 0;
+  uint64_t finished_ = 0;
   Occupancy occupancy_;
 };
 

@@ -1,5 +1,6 @@
 #include "path/net/net_carrier.h"
 
+#include <sched.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -256,19 +257,18 @@ Status NetCarrier::poll(bool* more) {
 }
 
 Status NetCarrier::move_payload() {
-  Status status = send_.poll([this](TxFrame* frame) {
-    last_moved_ = now_ns();
-    host_->payload_sent(frame);
-  });
-  if (!status) return status;
-  return receive_.poll([this](RxChunk* chunk) {
-    last_moved_ = now_ns();
-    return host_->payload_arrived(chunk);
-  });
+  uint64_t before = send_.finished() + receive_.finished();
+  Status status = send_.poll([this](TxFrame* frame) { host_->payload_sent(frame); });
+  if (status.ok())
+    status = receive_.poll([this](RxChunk* chunk) { return host_->payload_arrived(chunk); });
+  if (send_.finished() + receive_.finished() != before) last_moved_ = now_ns();
+  return status;
 }
 
 void NetCarrier::pause(bool moved) {
-  if (!moved && now_ns() - last_moved_ > kPollEagerly) nap(kPollPause);
+  if (moved) return;
+  if (now_ns() - last_moved_ > kPollEagerly) nap(kPollPause);
+  else sched_yield();  // more lanes than cores: the others have something to do
 }
 
 void NetCarrier::each_receiving(const std::function<void(RxChunk*)>& f) const {

@@ -46,6 +46,8 @@ class NetCarrier final : public Carrier {
   void close() override;
   const char* path() const override { return "net"; }
   std::string interface() const override;
+  double send_occupancy() const override { return send_.occupancy().average(); }
+  double receive_occupancy() const override { return receive_.occupancy().average(); }
   std::string stalled(Nanos now, Nanos patience) const override;
 
  private:

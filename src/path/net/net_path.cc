@@ -44,6 +44,7 @@ Status NetPath::create(const EngineOptions& options, const RegionTable& regions,
   }
   Plugin::Request request;
   request.path = options.net_plugin;
+  request.probe_patience = options.connect_timeout;
   if (Status status = Plugin::load(request, &path->plugin_); !status) return status;
   if (Status status = path->choose_devices(options.net_devices); !status) return status;
   const DeviceProperties& first = path->plugin_->devices()[static_cast<size_t>(path->devices_[0])];

@@ -69,10 +69,7 @@ Status TcpLane::start(std::shared_ptr<LoopSource> self) {
   open_ = readable_ = writable_ = true;  // edges before add() are not reported
   counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
   loop_.make_hot(source_index_);
-  if (carrier_ != nullptr) {
-    way_.store(Way::kUnsettled);
-    carrier_->start(*this);
-  }
+  if (carrier_ != nullptr) way_.store(Way::kUnsettled);
   return {};
 }
 
@@ -104,6 +101,7 @@ bool TcpLane::on_hot() {
 void TcpLane::work() {
   if (!open_ || in_work_) return;
   in_work_ = true;
+  start_carrier();
   bool more = false;
   if (readable_ && !waiting_slot_) more |= receive(kTurnBytes);
   if (open_) {
@@ -580,10 +578,17 @@ Status TcpLane::payload_arrived(RxChunk* chunk) {
   return sink_.on_payload(chunk, {TCPX_OK, chunk->header.sequence});
 }
 
+// Not in start(), which others wait for: it may hang.
+void TcpLane::start_carrier() {
+  if (carrier_ == nullptr || std::exchange(carrier_started_, true)) return;
+  carrier_->start(*this);
+}
+
 // Whether it wants to be called again soon.
 bool TcpLane::poll_carrier() {
   if (in_work_) return true;
   in_work_ = true;
+  start_carrier();
   bool more = false;
   Status status = carrier_->poll(&more);
   // A peer that says goodbye closes its comms too; the stream says which of the two it was.

@@ -46,6 +46,10 @@ class TcpLane final : public Lane, private CarrierHost {
   const char* path() const override;
   bool settled() const override { return way_.load() != Way::kUnsettled; }
   std::string interface() const override;
+  double send_occupancy() const override { return carrier_ ? carrier_->send_occupancy() : -1; }
+  double receive_occupancy() const override {
+    return carrier_ ? carrier_->receive_occupancy() : -1;
+  }
   std::string stalled(Nanos now, Nanos patience) const override;
 
  private:
@@ -77,6 +81,7 @@ class TcpLane final : public Lane, private CarrierHost {
   bool goes_beside(const wire::Header& header) const;
   Status message_head();
   Status check_way() const;
+  void start_carrier();
   bool poll_carrier();
   void frame_out(TxFrame* frame);
 
@@ -98,6 +103,7 @@ class TcpLane final : public Lane, private CarrierHost {
   Fd fd_;
   const Settings settings_;
   std::unique_ptr<Carrier> carrier_;
+  bool carrier_started_ = false;
   std::atomic<Way> way_{Way::kInStream};
   bool open_ = false;
   bool engaged_ = false;
