@@ -205,7 +205,8 @@ TCPX_API tcpx_code tcpx_poll(tcpx_transfer* transfer);
 TCPX_API tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms);
 /* A fence. TCPX_OK: no later byte of this transfer is read or written on either side (also if it
  * had already ended). TCPX_DEADLINE or a peer error: true for local memory; the peer did not
- * confirm. The transfer ends in TCPX_CANCELLED unless it ended before. */
+ * confirm. TCPX_PATH_UNAVAILABLE: a net plugin hangs in a call and may still use local memory. The
+ * transfer ends in TCPX_CANCELLED unless it ended before. */
 TCPX_API tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms);
 /* Frees the handle. In progress: cancelled without waiting for the peer; local memory is safe to
  * reuse when this returns. NULL is fine. */

@@ -317,7 +317,8 @@ tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms) {
 
 tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms) {
   if (transfer == nullptr) return bad("transfer must not be null");
-  if (!transfer->transfer->in_progress()) return TCPX_OK;
+  int code = transfer->transfer->code.load(std::memory_order_acquire);
+  if (code == tcpx::kNotPosted || code == TCPX_OK) return TCPX_OK;
   return guarded([&] {
     return transfer->transfer->peer->cancel(transfer->transfer,
                                             deadline_of(timeout_ms, transfer->default_deadline));

@@ -18,7 +18,7 @@ constexpr uint64_t kPostBudget = 1u << 20;
 constexpr Nanos kFencePatience = kSecond;
 // A call into a plugin that takes longer than connect_timeout, at least this, hangs.
 constexpr Nanos kLeastHangPatience = kSecond;
-// The service thread waits for no lane whose thread has been away for this long.
+// How long the service thread waits for a lane's thread, which may be in a plugin's call.
 constexpr Nanos kServicePatience = 100 * kMilli;
 // From here on sending takes longer than the two system calls that keep the loop's thread asleep.
 constexpr uint64_t kLongPost = 64u << 10;
@@ -156,10 +156,15 @@ void Peer::end(const Status& status) {
   // Lanes first: when the transfers end, nothing touches their memory any more.
   for (PeerLane* lane : open)
     lane->in_loop([lane, status, keep = shared_from_this()] { lane->lane().close(status); });
-  for (PeerLane* lane : all) lane->retire_loop();
+  bool held = false;
+  for (PeerLane* lane : all) {
+    lane->retire_loop();
+    held |= lane->has_own_loop() && lane->loop().hangs(now_ns());
+  }
   std::lock_guard lock(mu);
   while (!live_.empty()) {
     std::shared_ptr<TransferState> transfer = live_.back();
+    transfer->held |= held;
     if (transfer->status.ok()) transfer->status = end_status_;
     finish_locked(*transfer, transfer->status.code());
   }
@@ -220,7 +225,7 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
     t.home = kAnyLane;
     t.next_chunk = t.in_flight = t.settled = 0;
     t.again.clear();
-    t.ending = false;
+    t.ending = t.held = false;
     t.status = {};
     t.deadline = deadline;
     t.notice = std::move(notice);
@@ -524,9 +529,10 @@ void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status&
     if (transfer->queued) std::erase(run_queue_, transfer);
     transfer->queued = false;
   }
-  stop(transfer, true);
+  bool let_go = stop(transfer, true);
   std::lock_guard lock(mu);
   if (!transfer->live || transfer->id != id) return;
+  transfer->held |= !let_go;
   for (auto& [lane, works] : limbo_)
     std::erase_if(works, [&](const ChunkWork& work) { return work.transfer == transfer; });
   if (transfer->status.ok()) transfer->status = status;
@@ -537,29 +543,41 @@ Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadli
   Status cancelled = transfer_error(TCPX_CANCELLED, "cancelled by the caller");
   {
     std::lock_guard lock(mu);
-    if (!transfer->live) return {};
+    if (!transfer->live) return let_go_locked(*transfer);
     transfer->ending = true;
     if (transfer->queued) std::erase(run_queue_, transfer);
     transfer->queued = false;
   }
-  stop(transfer, false);
+  bool let_go = stop(transfer, false);
   bool confirmed;
   Status peer_end;
   {
     // WRITE: what is out lands or is refused before its answer comes. READ: nothing to wait for.
     std::unique_lock lock(mu);
-    confirmed = transfer->plan.op == TCPX_READ ||
+    transfer->held |= !let_go;
+    confirmed = transfer->plan.op == TCPX_READ || transfer->held ||
                 wait_until(transfer->ended, lock, deadline, [&] {
                   return !transfer->live || transfer->in_flight == 0 || state_ == State::kEnded;
                 });
     if (state_ == State::kEnded && transfer->plan.op == TCPX_WRITE) peer_end = end_status_;
   }
   end_now(transfer, cancelled);
+  {
+    std::lock_guard lock(mu);
+    if (Status status = let_go_locked(*transfer); !status) return status;
+  }
   if (!peer_end.ok()) return peer_end;
   if (!confirmed)
     return transfer_error(TCPX_DEADLINE, "local memory is safe, but the peer did not confirm in "
                                          "time that nothing more lands in its memory");
   return {};
+}
+
+// A fence cannot hold against a thread in somebody else's code.
+Status Peer::let_go_locked(const TransferState& transfer) const {
+  if (!transfer.held) return {};
+  return transfer_error(TCPX_PATH_UNAVAILABLE, "the net plugin hangs in a call and may still use "
+                                               "the local memory; do not free it");
 }
 
 void Peer::release(const std::shared_ptr<TransferState>& transfer) {
@@ -812,6 +830,9 @@ void Peer::expire_deadlines(Nanos now) {
     for (auto& transfer : live_)
       if (transfer->deadline <= now && !transfer->ending) late.push_back(transfer);
   }
+  if (!late.empty())
+    for (PeerLane* lane : lanes())
+      if (lane->has_own_loop() && !lane->in_loop([] {}, kServicePatience)) return;  // a later tick
   for (auto& transfer : late) {
     std::string where;
     {
@@ -844,29 +865,24 @@ void Peer::watch_lanes(Nanos now) {
       lane->in_loop([lane, silent = now - heard, keep = shared_from_this()] {
         lane->lane().close(lane_error(
             TCPX_PEER_TIMEOUT, strf("silent for {} ms while other lanes work", silent / kMilli)));
-      });
-    if (lane->has_own_loop() && !watch_carrier(*lane, now)) return;
+      }, kServicePatience);
+    if (lane->has_own_loop()) watch_carrier(*lane, now);
   }
   last_watch_ = now;
 }
 
 // The stream of a lane may be alive while what carries its payload is not. While the stream is
-// silent too, or this process was stopped, nothing can be said. False: the peer ended.
-bool Peer::watch_carrier(PeerLane& lane, Nanos now) {
+// silent too, or this process was stopped, nothing can be said.
+void Peer::watch_carrier(PeerLane& lane, Nanos now) {
   Nanos patience = shared_.options.lane_timeout;
   Nanos silent = (shared_.options.keepalive + patience) / 2;  // longer than a ping takes
   if (now - lane.last_heard() > silent || now - last_watch_ > silent) lane.audible_since = now;
-  if (now - lane.audible_since < patience) return true;
-  bool ran = lane.in_loop([lane = &lane, now, patience, keep = shared_from_this()] {
+  if (now - lane.audible_since < patience) return;
+  lane.in_loop([lane = &lane, now, patience, keep = shared_from_this()] {
     if (!lane->open()) return;
     std::string why = lane->lane().stalled(now, patience);
     if (!why.empty()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
-  });
-  if (!ran)
-    end(peer_error(TCPX_PATH_UNAVAILABLE,
-                   strf("the net plugin hangs in a call on lane {}; its thread and the memory it "
-                        "was given are lost", lane.index())));
-  return ran;
+  }, kServicePatience);
 }
 
 // Names what hangs, once per keepalive interval and peer.
@@ -876,10 +892,10 @@ void Peer::report_stalls(Nanos now) {
   for (PeerLane* lane : lanes()) {
     if (!lane->open() || lane->in_flight() == 0) continue;
     auto text = std::make_shared<std::string>();
-    lane->in_loop([lane, text, now, age, keep = shared_from_this()] {
+    bool ran = lane->in_loop([lane, text, now, age, keep = shared_from_this()] {
       *text = lane->describe_stall(now, age);
-    });
-    if (text->empty()) continue;
+    }, kServicePatience);
+    if (!ran || text->empty()) continue;
     last_stall_report_ = now;
     shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name()), *text);
   }

@@ -157,9 +157,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void expire_deadlines(Nanos now);
   void watch_lanes(Nanos now);
-  bool watch_carrier(PeerLane& lane, Nanos now);
+  void watch_carrier(PeerLane& lane, Nanos now);
   bool held_up(Nanos now);
   void close_lane(PeerLane& lane, const char* why);
+  Status let_go_locked(const TransferState& transfer) const;
   size_t held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);
   PeerLane* lane_for_small_locked();

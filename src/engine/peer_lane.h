@@ -31,7 +31,10 @@ class PeerLane final : public LaneSink {
   uint32_t index() const { return index_; }
   Loop& loop() const { return loop_; }
   // Runs f in the exclusive section. False: the lane's plugin hangs; f must own its captures.
-  bool in_loop(const std::function<void()>& f) { return loop_.run_exclusive(f); }
+  // So it may be with little patience, where others must not be held up.
+  bool in_loop(const std::function<void()>& f, Nanos patience = kNever) {
+    return loop_.run_exclusive(f, patience);
+  }
   // Ends the thread of a loop of its own. The lane is closed. Not from that loop.
   void retire_loop();
   bool has_own_loop() const { return own_loop_; }

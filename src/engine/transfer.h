@@ -46,6 +46,7 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   bool queued = false;             // in the peer's run queue
   bool live = false;               // in the peer's list of live transfers
   size_t live_at = 0;              // where
+  bool held = false;             // a plugin that hangs may still use the local memory
   bool ending = false;             // failed or cancelled: hand out no more chunks
   Status status;                   // how it failed
   Nanos deadline = kNever;

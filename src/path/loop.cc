@@ -161,7 +161,7 @@ struct Command {
 };
 }  // namespace
 
-bool Loop::run_exclusive(const std::function<void()>& f) {
+bool Loop::run_exclusive(const std::function<void()>& f, Nanos patience) {
   if (try_exclusive(f)) return true;
   if (settings_.own_thread_only && hangs(now_ns())) return false;
   auto command = std::make_shared<Command>();
@@ -186,7 +186,9 @@ bool Loop::run_exclusive(const std::function<void()>& f) {
   std::unique_lock lock(command->mu);
   auto done = [&] { return command->done; };
   if (!settings_.own_thread_only) command->cv.wait(lock, done);
-  else if (!command->cv.wait_for(lock, patience_left(), done)) command->abandoned = true;
+  std::chrono::nanoseconds most = std::min(patience_left(), std::chrono::nanoseconds(patience));
+  if (settings_.own_thread_only && !command->cv.wait_for(lock, most, done))
+    command->abandoned = true;
   return command->done;
 }
 

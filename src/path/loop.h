@@ -61,9 +61,9 @@ class Loop {
   // ---- any thread ----
   // Runs `f` in the exclusive section, here or on the driving thread; returns when it has run.
   // False: the loop's thread hangs, and f may run later or never; nobody waits longer than the
-  // rest of the patience with the call it is in. So where a loop has
+  // rest of the patience with the call it is in, nor than `patience`. So where a loop has
   // own_thread_only, f must own what it captures.
-  bool run_exclusive(const std::function<void()>& f);
+  bool run_exclusive(const std::function<void()>& f, Nanos patience = kNever);
   // Ends the thread; afterwards nobody drives and run_exclusive runs f here. False: the thread
   // hangs, and so does whatever its sources keep alive, for ever. Not from the loop's thread.
   bool stop();

@@ -35,10 +35,9 @@ Status setup_error(std::string text) {
   return lane_error(TCPX_PATH_UNAVAILABLE, std::move(text));
 }
 
-Status call_failed(const char* call, nccl::Result result) {
-  std::string warning = last_plugin_warning();
-  return setup_error(strf("the net plugin's {} failed: {}{}{}", call, result_name(result),
-                          warning.empty() ? "" : "; its last warning: ", warning));
+std::string with_warning(std::string text, Nanos since) {
+  std::string warning = last_plugin_warning(since);
+  return warning.empty() ? text : text + "; the plugin's last warning here: " + warning;
 }
 
 CommSettings comm_settings(const NetCarrierSettings& settings, uint32_t window) {
@@ -55,6 +54,11 @@ NetCarrier::NetCarrier(const NetCarrierSettings& settings)
 
 NetCarrier::~NetCarrier() { close(); }
 
+Status NetCarrier::call_failed(const char* call, nccl::Result result) const {
+  return setup_error(
+      with_warning(strf("the net plugin's {} failed: {}", call, result_name(result)), started_));
+}
+
 std::string NetCarrier::interface() const {
   return settings_.plugin->devices()[static_cast<size_t>(settings_.device)].name;
 }
@@ -63,7 +67,7 @@ std::string NetCarrier::interface() const {
 
 void NetCarrier::start(CarrierHost& host) {
   host_ = &host;
-  last_moved_ = now_ns();
+  started_ = last_moved_ = now_ns();
   if (Status status = listen(); !status) fail_setup(status, true);
 }
 
@@ -94,7 +98,7 @@ Status NetCarrier::on_message(std::span<const uint8_t> bytes) {
   if (Status status = wire::decode(bytes, &message); !status) return status;
   if (state_ == State::kFailed || state_ == State::kClosed) return {};  // they crossed
   if (message.step == wire::NetStep::kFailed) {
-    Status why = setup_error("the peer: " + message.text);
+    Status why = setup_error(with_warning("the peer: " + message.text, started_));
     if (state_ == State::kReady) return why;  // too late to go on without
     fail_setup(why, false);
     return {};

@@ -54,6 +54,7 @@ class NetCarrier final : public Carrier {
   enum class State { kSettingUp, kReady, kFailed, kClosed };
 
   // Set-up.
+  Status call_failed(const char* call, nccl::Result result) const;
   Status listen();
   Status offer_received(const wire::NetSetup& offer);
   Status advance_setup();
@@ -87,6 +88,7 @@ class NetCarrier final : public Carrier {
   RxChunk proof_chunk_;
   bool proof_arrived_ = false;
 
+  Nanos started_ = 0;
   Nanos last_moved_ = 0;
 };
 

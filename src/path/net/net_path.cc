@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 
 #include "base/text.h"
 
@@ -12,6 +13,15 @@ namespace {
 // the rest, before the plugin reads it.
 void set_default(const char* name, const std::string& value) {
   if (getenv(name) == nullptr) setenv(name, value.c_str(), 0);
+}
+
+void set_defaults(const EngineOptions& options) {
+  static std::mutex one_at_a_time;  // the environment belongs to the process
+  std::lock_guard lock(one_at_a_time);
+  set_default("NCCL_DYNAMIC_CHUNK_SIZE", strf("{}", options.net_chunk));
+  if (options.net_sockets == 0) return;
+  set_default("NCCL_NSOCKS_PERTHREAD", strf("{}", options.net_sockets));
+  set_default("NCCL_SOCKET_NTHREADS", "1");
 }
 
 std::string effective(const char* name) {
@@ -37,11 +47,7 @@ Status NetPath::create(const EngineOptions& options, const RegionTable& regions,
                        std::unique_ptr<NetPath>* out) {
   std::unique_ptr<NetPath> path(new NetPath(regions));
   path->tap_.emplace(log);
-  set_default("NCCL_DYNAMIC_CHUNK_SIZE", strf("{}", options.net_chunk));
-  if (options.net_sockets > 0) {
-    set_default("NCCL_NSOCKS_PERTHREAD", strf("{}", options.net_sockets));
-    set_default("NCCL_SOCKET_NTHREADS", "1");
-  }
+  set_defaults(options);
   Plugin::Request request;
   request.path = options.net_plugin;
   request.probe_patience = options.connect_timeout;

@@ -12,7 +12,10 @@ struct Sinks {
   std::mutex mu;
   std::map<int, Log> logs;
   int next = 1;
-  std::string last_warning;
+  struct Warning {
+    std::string text;
+    Nanos at = 0;
+  } newest, before;
 };
 
 // Never destroyed: a plugin's threads may log while the process exits.
@@ -41,7 +44,10 @@ void log_line(int level, unsigned long, const char* where, int line, const char*
   va_end(arguments);
   Sinks& all = sinks();
   std::lock_guard lock(all.mu);
-  if (level == nccl::kLogWarn) all.last_warning = text;
+  if (level == nccl::kLogWarn) {
+    if (all.newest.text != text) all.before = std::move(all.newest);
+    all.newest = {text, now_ns()};
+  }
   for (auto& [id, log] : all.logs)
     if (log.enabled(level_of(level)))
       log.write(level_of(level), strf("net plugin: {} ({}:{})", text, where ? where : "?", line));
@@ -64,10 +70,12 @@ PluginLogTap::~PluginLogTap() {
   all.logs.erase(id_);
 }
 
-std::string last_plugin_warning() {
+std::string last_plugin_warning(Nanos since) {
   Sinks& all = sinks();
   std::lock_guard lock(all.mu);
-  return all.last_warning;
+  if (all.newest.text.empty() || all.newest.at < since) return {};
+  if (all.before.text.empty() || all.before.at < since) return all.newest.text;
+  return strf("{} (before it: {})", all.newest.text, all.before.text);
 }
 
 }  // namespace tcpx::net

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "path/net/nccl_net_abi.h"
 
@@ -25,7 +26,8 @@ class PluginLogTap {
   int id_;
 };
 
-// The newest warning, or "" if there was none.
-std::string last_plugin_warning();
+// The newest warning since then, with the one before it if that was another, or "": the newest one
+// often says only that something failed.
+std::string last_plugin_warning(Nanos since = 0);
 
 }  // namespace tcpx::net

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/fd.h"
@@ -35,6 +36,8 @@ void child_log(int level, unsigned long, const char*, int, const char* format, .
 
 [[noreturn]] void child(void* library) {
   alarm(120);  // should the parent be gone
+  // A plugin that calls exit() would run the application's exit handlers a second time, here.
+  on_exit([](int status, void*) { _exit(status); }, nullptr);
   int code = kNotBound;
   for (int version = nccl::kNewestVersion; version >= nccl::kOldestVersion; --version) {
     char symbol[32];
