@@ -119,11 +119,12 @@ int main() {
   }
   std::sort(alone.begin(), alone.end());
   std::sort(crowded.begin(), crowded.end());
-  std::printf("1 MiB writes to one busy peer, median of 7 rounds, GB = 10^9 bytes\n"
-              "  1 peer   %.2f GB/s, %zu threads\n"
-              "  64 peers %.2f GB/s, ratio %.2f, %zu KiB more memory (%zu per idle peer)\n",
-              alone[3], threads_alone, crowded[3], crowded[3] / alone[3],
-              memory_crowded - memory_alone, (memory_crowded - memory_alone) / 63);
+  std::printf(
+      "1 MiB writes to one busy peer, median of 7 rounds, GB = 10^9 bytes\n"
+      "  1 peer   %.2f GB/s, %zu threads\n"
+      "  64 peers %.2f GB/s, ratio %.2f, %zu KiB more memory (%zu per idle peer)\n",
+      alone[3], threads_alone, crowded[3], crowded[3] / alone[3], memory_crowded - memory_alone,
+      (memory_crowded - memory_alone) / 63);
   close(to_server[1]);
   wait(nullptr);
   return 0;

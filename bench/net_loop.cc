@@ -32,7 +32,9 @@ using namespace tcpx::net;
 constexpr uint64_t kRequest = 512 << 10;
 constexpr size_t kSendWindow = 12, kReceiveWindow = 16;
 
-[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error(what);
+}
 void check(nccl::Result result, const char* call) {
   if (result != nccl::kSuccess) fail(std::string(call) + ": " + result_name(result));
 }
@@ -142,7 +144,9 @@ struct PlainReceiver {
 // ---- the engine ----------------------------------------------------------------------------
 
 Options engine_options(const std::string& plugin, int lanes) {
-  return {{"net_plugin", plugin}, {"require_path", "net"}, {"interfaces", "127.0.0.1"},
+  return {{"net_plugin", plugin},
+          {"require_path", "net"},
+          {"interfaces", "127.0.0.1"},
           {"lanes", std::to_string(lanes)}};
 }
 Engine make_engine(const Options& options) {
@@ -224,7 +228,9 @@ void timed(Case& into, uint64_t bytes, int repeat, F&& f) {
   into.rates.push_back(static_cast<double>(bytes) * repeat / static_cast<double>(now_ns() - from));
 }
 
-int repeats(uint64_t bytes) { return static_cast<int>(std::max<uint64_t>(1, (256u << 20) / bytes)); }
+int repeats(uint64_t bytes) {
+  return static_cast<int>(std::max<uint64_t>(1, (256u << 20) / bytes));
+}
 
 void receive_side(const Wire& wire, const std::string& file, uint64_t bytes, int rounds) {
   std::shared_ptr<Plugin> plugin;

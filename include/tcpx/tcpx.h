@@ -54,12 +54,12 @@ typedef enum tcpx_code {
   TCPX_BUSY = 19,              /* the object is in use (posting a transfer that is in progress) */
   TCPX_LIMIT = 20,             /* a configured limit was reached */
   TCPX_NO_MEMORY = 21,
-  TCPX_SYSTEM = 22,            /* a system call failed; the text has errno */
-  TCPX_BUFFER_TOO_SMALL = 23,  /* *length says how many bytes are needed */
+  TCPX_SYSTEM = 22,           /* a system call failed; the text has errno */
+  TCPX_BUFFER_TOO_SMALL = 23, /* *length says how many bytes are needed */
   TCPX_UNSUPPORTED = 24,
-  TCPX_SHUTDOWN = 25,          /* the engine is being destroyed */
+  TCPX_SHUTDOWN = 25, /* the engine is being destroyed */
   TCPX_INTERNAL = 26,
-  TCPX_TAMPERED = 27           /* connection info or region description fails its check */
+  TCPX_TAMPERED = 27 /* connection info or region description fails its check */
 } tcpx_code;
 
 /* What the error destroyed: what the caller has to rebuild. */
@@ -135,13 +135,13 @@ TCPX_API tcpx_code tcpx_accept(tcpx_engine* engine, int64_t timeout_ms, tcpx_pee
 TCPX_API tcpx_code tcpx_disconnect(tcpx_engine* engine, tcpx_peer peer);
 
 typedef struct tcpx_peer_info {
-  tcpx_code state;          /* OK: connected; IN_PROGRESS: connecting; else how it ended */
-  uint32_t lanes;           /* live lanes */
-  uint64_t generation;      /* of this session; a reconnect has another one */
-  char engine_id[33];       /* the remote engine, hex */
-  char name[64];            /* its `name` option */
-  char path[16];            /* "tcp" */
-  char interfaces[128];     /* comma-separated local interfaces in use */
+  tcpx_code state;      /* OK: connected; IN_PROGRESS: connecting; else how it ended */
+  uint32_t lanes;       /* live lanes */
+  uint64_t generation;  /* of this session; a reconnect has another one */
+  char engine_id[33];   /* the remote engine, hex */
+  char name[64];        /* its `name` option */
+  char path[16];        /* "tcp" */
+  char interfaces[128]; /* comma-separated local interfaces in use */
 } tcpx_peer_info;
 TCPX_API tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer peer, tcpx_peer_info* info);
 
@@ -189,11 +189,11 @@ TCPX_API tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
                                 size_t pieces, tcpx_transfer** transfer);
 
 typedef struct tcpx_post_args {
-  const void* notify;    /* bytes delivered to the peer after the data is visible; may be NULL */
+  const void* notify; /* bytes delivered to the peer after the data is visible; may be NULL */
   size_t notify_length;
-  int32_t has_notify;    /* 0: no notification (notify is ignored); 1: send it, even if empty */
+  int32_t has_notify; /* 0: no notification (notify is ignored); 1: send it, even if empty */
   int32_t reserved;
-  int64_t deadline_ms;   /* < 0: the engine's `deadline` option; counted from this call */
+  int64_t deadline_ms; /* < 0: the engine's `deadline` option; counted from this call */
 } tcpx_post_args;
 /* Starts the transfer and returns without waiting for data. `args` may be NULL. A transfer that
  * has ended may be posted again; one in progress gives TCPX_BUSY. */
@@ -215,21 +215,21 @@ TCPX_API void tcpx_release(tcpx_transfer* transfer);
 typedef struct tcpx_receipt {
   tcpx_code result;
   tcpx_op op;
-  char path[16];           /* "tcp" */
-  char interfaces[128];    /* local interfaces that carried it, comma-separated */
+  char path[16];        /* "tcp" */
+  char interfaces[128]; /* local interfaces that carried it, comma-separated */
   uint64_t bytes;
-  uint64_t pieces;         /* as given */
-  uint64_t runs;           /* after joining neighbours */
+  uint64_t pieces; /* as given */
+  uint64_t runs;   /* after joining neighbours */
   uint64_t chunks;
   uint64_t staging_copies; /* bytes copied once more on the way, on this side */
   uint64_t retries;        /* chunks sent again after a lane was lost */
   uint32_t lanes_used;
-  uint32_t lanes_lost;     /* while it ran */
+  uint32_t lanes_lost; /* while it ran */
   uint64_t peer_generation;
-  double queued_us;        /* post to first chunk out */
-  double moving_us;        /* first chunk out to last chunk confirmed */
-  double notify_us;        /* notification sent to confirmed; 0 without one */
-  double total_us;         /* post to end */
+  double queued_us; /* post to first chunk out */
+  double moving_us; /* first chunk out to last chunk confirmed */
+  double notify_us; /* notification sent to confirmed; 0 without one */
+  double total_us;  /* post to end */
 } tcpx_receipt;
 TCPX_API tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt);
 /* The same as one JSON document, with bytes and chunks per lane. */

@@ -102,7 +102,8 @@ class Transfer {
   }
   std::string receipt_json() const {
     std::string text;
-    (void)detail::fill(text, [&](char* p, size_t* n) { return tcpx_receipt_json(raw_.get(), p, n); });
+    (void)detail::fill(text,
+                       [&](char* p, size_t* n) { return tcpx_receipt_json(raw_.get(), p, n); });
     return text;
   }
   std::string error() const { return tcpx_transfer_error(raw_.get()); }
@@ -166,15 +167,17 @@ class Engine {
     return tcpx_accept(raw(), timeout.count(), peer);
   }
   Result disconnect(tcpx_peer peer) { return tcpx_disconnect(raw(), peer); }
-  Result peer_info(tcpx_peer peer, tcpx_peer_info* info) { return tcpx_peer_get(raw(), peer, info); }
+  Result peer_info(tcpx_peer peer, tcpx_peer_info* info) {
+    return tcpx_peer_get(raw(), peer, info);
+  }
 
   Result register_memory(void* address, uint64_t length, uint32_t access, tcpx_region* region) {
     return tcpx_register(raw(), address, length, access, region);
   }
   Result deregister(tcpx_region region) { return tcpx_deregister(raw(), region); }
   Result export_region(tcpx_region region, Bytes* out) {
-    return detail::fill(*out,
-                        [&](void* p, size_t* n) { return tcpx_region_export(raw(), region, p, n); });
+    return detail::fill(
+        *out, [&](void* p, size_t* n) { return tcpx_region_export(raw(), region, p, n); });
   }
   static Result import_region(const Bytes& bytes, tcpx_remote_region* region) {
     return tcpx_region_import(bytes.data(), bytes.size(), region);

@@ -15,8 +15,8 @@ struct Unit {
 };
 
 // Largest first: formatting takes the first that divides.
-constexpr Unit kSizes[] = {{"T", 1ull << 40}, {"G", 1ull << 30}, {"M", 1ull << 20},
-                           {"K", 1ull << 10}, {"", 1}};
+constexpr Unit kSizes[] = {
+    {"T", 1ull << 40}, {"G", 1ull << 30}, {"M", 1ull << 20}, {"K", 1ull << 10}, {"", 1}};
 constexpr Unit kTimes[] = {{"h", 3600ull * kSecond}, {"m", 60ull * kSecond}, {"s", kSecond},
                            {"ms", kMilli},           {"us", kMicro},         {"ns", 1}};
 

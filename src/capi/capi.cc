@@ -23,7 +23,7 @@ struct tcpx_engine {
 };
 struct tcpx_transfer {
   std::shared_ptr<tcpx::TransferState> transfer;
-  Nanos default_deadline;    // copied: the handle may outlive the engine
+  Nanos default_deadline;  // copied: the handle may outlive the engine
   uint64_t max_notify_bytes;
   std::string error_text;
 };
@@ -74,8 +74,7 @@ Nanos deadline_of(int64_t timeout_ms, tcpx_engine* engine) {
 Status copy_out(const void* bytes, size_t size, void* buffer, size_t* length) {
   size_t room = *length;
   *length = size;
-  if (size > room)
-    return tcpx::bad_call(TCPX_BUFFER_TOO_SMALL, strf("{} bytes are needed", size));
+  if (size > room) return tcpx::bad_call(TCPX_BUFFER_TOO_SMALL, strf("{} bytes are needed", size));
   if (size > 0) memcpy(buffer, bytes, size);
   return {};
 }
@@ -101,10 +100,18 @@ extern "C" {
 
 // ---- library
 
-const char* tcpx_version(void) { return tcpx::kVersion; }
-const char* tcpx_code_name(tcpx_code code) { return tcpx::code_name(code); }
-const char* tcpx_last_error(void) { return last_error.c_str(); }
-tcpx_blast tcpx_last_blast(void) { return last_blast; }
+const char* tcpx_version(void) {
+  return tcpx::kVersion;
+}
+const char* tcpx_code_name(tcpx_code code) {
+  return tcpx::code_name(code);
+}
+const char* tcpx_last_error(void) {
+  return last_error.c_str();
+}
+tcpx_blast tcpx_last_blast(void) {
+  return last_blast;
+}
 
 // ---- engine
 
@@ -116,8 +123,7 @@ tcpx_code tcpx_engine_create(const tcpx_option* options, size_t count, tcpx_log_
     tcpx::NameValues values;
     for (size_t i = 0; i < count; ++i) {
       if (options[i].name == nullptr || options[i].value == nullptr)
-        return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
-                              strf("option {} has no name or no value", i));
+        return tcpx::bad_call(TCPX_INVALID_ARGUMENT, strf("option {} has no name or no value", i));
       values.emplace_back(options[i].name, options[i].value);
     }
     tcpx::Config config;
@@ -130,7 +136,9 @@ tcpx_code tcpx_engine_create(const tcpx_option* options, size_t count, tcpx_log_
   });
 }
 
-void tcpx_engine_destroy(tcpx_engine* engine) { delete engine; }
+void tcpx_engine_destroy(tcpx_engine* engine) {
+  delete engine;
+}
 
 tcpx_code tcpx_connection_info(tcpx_engine* engine, void* buffer, size_t* length) {
   if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
@@ -220,8 +228,7 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
 tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
                         tcpx_region* region) {
   if (engine == nullptr || region == nullptr) return bad("engine and region must not be null");
-  return guarded(
-      [&] { return engine->engine->register_memory(address, length, access, region); });
+  return guarded([&] { return engine->engine->register_memory(address, length, access, region); });
 }
 
 tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region) {
@@ -263,8 +270,9 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
                        const tcpx_local_piece* local, const tcpx_remote_piece* remote,
                        size_t pieces, tcpx_transfer** out) {
   if (engine == nullptr || local == nullptr || remote == nullptr || out == nullptr || pieces == 0)
-    return bad("a transfer needs an engine and two lists of the same length with at least one "
-               "piece");
+    return bad(
+        "a transfer needs an engine and two lists of the same length with at least one "
+        "piece");
   int op_number;  // a C caller may pass any int; reading it as the enum would be undefined
   memcpy(&op_number, &op, sizeof op_number);
   if (op_number != TCPX_WRITE && op_number != TCPX_READ)
@@ -273,8 +281,8 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
     auto handle = std::make_unique<tcpx_transfer>();
     handle->default_deadline = engine->engine->shared().options.deadline;
     handle->max_notify_bytes = engine->engine->shared().options.max_notify_bytes;
-    Status status = engine->engine->prepare(peer, op, {local, pieces}, {remote, pieces},
-                                            &handle->transfer);
+    Status status =
+        engine->engine->prepare(peer, op, {local, pieces}, {remote, pieces}, &handle->transfer);
     if (status) *out = handle.release();
     return status;
   });
@@ -295,8 +303,8 @@ tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args) {
       auto* bytes = static_cast<const uint8_t*>(args->notify);
       notice->bytes.assign(bytes, bytes + args->notify_length);
     }
-    Nanos deadline = deadline_of(args == nullptr ? -1 : args->deadline_ms,
-                                 transfer->default_deadline);
+    Nanos deadline =
+        deadline_of(args == nullptr ? -1 : args->deadline_ms, transfer->default_deadline);
     return peer.post(transfer->transfer, std::move(notice), deadline);
   });
 }
@@ -336,7 +344,8 @@ void tcpx_release(tcpx_transfer* transfer) {
 }
 
 tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt) {
-  if (transfer == nullptr || receipt == nullptr) return bad("transfer and receipt must not be null");
+  if (transfer == nullptr || receipt == nullptr)
+    return bad("transfer and receipt must not be null");
   return guarded([&]() -> Status {
     *receipt = tcpx::receipt_of(*transfer->transfer);
     return {};
@@ -380,8 +389,7 @@ tcpx_code tcpx_next_notification(tcpx_engine* engine, int64_t timeout_ms, tcpx_p
                                  void* buffer, size_t* length) {
   if (engine == nullptr || length == nullptr || (buffer == nullptr && *length > 0))
     return bad("engine, buffer and length must not be null");
-  return engine->engine->shared().inbox->pop(deadline_of(timeout_ms, engine), peer, buffer,
-                                             length);
+  return engine->engine->shared().inbox->pop(deadline_of(timeout_ms, engine), peer, buffer, length);
 }
 
 }  // extern "C"

@@ -38,7 +38,8 @@ Status port_and_retries(const std::string& variable, std::string_view value, con
   if (port < 1 || port > 65535 || more > 65535 - port) {
     return bad_call(TCPX_BAD_CONFIG,
                     strf("port {} and the next {} ({}) do not lie within 1..65535, e.g. "
-                                "{}=20000 {}=16", port, more, kRetries, variable, kRetries));
+                         "{}=20000 {}=16",
+                         port, more, kRetries, variable, kRetries));
   }
   std::string range = more == 0 ? strf("{}", port) : strf("{}-{}", port, port + more);
   *out = Translated{range, strf("{}, {}", variable, kRetries)};

@@ -15,7 +15,9 @@ constexpr size_t kMaxNameBytes = 63;  // the wire's name field less its terminat
 constexpr size_t kMaxKeyBytes = 1024;
 constexpr std::string_view kPaths[] = {"tcp", "net", "ipc"};
 
-Status bad(std::string text) { return bad_call(TCPX_BAD_CONFIG, std::move(text)); }
+Status bad(std::string text) {
+  return bad_call(TCPX_BAD_CONFIG, std::move(text));
+}
 
 // A value as errors show it: escaped, and not a screenful.
 std::string shown(std::string_view text) {
@@ -51,8 +53,7 @@ Status set_choice(const Row& row, std::string_view text, size_t* out) {
   }
   auto found = std::find(choices.begin(), choices.end(), text);
   if (found == choices.end()) {
-    return bad(strf("{} is not one of {}, e.g. {}", shown(text), row.option.range,
-                           row.example));
+    return bad(strf("{} is not one of {}, e.g. {}", shown(text), row.option.range, row.example));
   }
   *out = static_cast<size_t>(found - choices.begin());
   return {};
@@ -133,13 +134,15 @@ bool parse_ip_literal(std::string_view text, bool* any) {
 Status check_path_name(std::string_view text) {
   if (std::find(std::begin(kPaths), std::end(kPaths), text) != std::end(kPaths)) return {};
   std::vector<std::string> names(std::begin(kPaths), std::end(kPaths));
-  return bad(strf("{} is no path (there are tcp, net, ipc), e.g. {}", shown(text),
-                         nearest(text, names)));
+  return bad(
+      strf("{} is no path (there are tcp, net, ipc), e.g. {}", shown(text), nearest(text, names)));
 }
 
 Status not_an_address(std::string_view text) {
-  return bad(strf("{} is not an IP address (without brackets or port; ports are "
-                         "port_range), e.g. 10.0.0.1 or fd00::1", shown(text)));
+  return bad(
+      strf("{} is not an IP address (without brackets or port; ports are "
+           "port_range), e.g. 10.0.0.1 or fd00::1",
+           shown(text)));
 }
 
 }  // namespace
@@ -165,22 +168,22 @@ std::string field_text(const Row& row, const EngineOptions& options) {
 Status check_name(std::string_view text) {
   if (text.size() > kMaxNameBytes) {
     return bad(strf("{} has {} bytes, at most {} are allowed, e.g. worker-3", shown(text),
-                           text.size(), kMaxNameBytes));
+                    text.size(), kMaxNameBytes));
   }
   if (printable(text)) return {};
-  return bad(strf("{} has a space, control or non-ASCII character, e.g. worker-3",
-                         shown(text)));
+  return bad(strf("{} has a space, control or non-ASCII character, e.g. worker-3", shown(text)));
 }
 
 Status check_interfaces(std::string_view text) {
   for (std::string_view item : split(text, ',')) {
     if (item.empty() || !printable(item)) {
-      return bad(strf("{} has an empty or unprintable item, e.g. auto, eth1,eth2 or "
-                             "10.0.0.0/16", shown(text)));
+      return bad(
+          strf("{} has an empty or unprintable item, e.g. auto, eth1,eth2 or "
+               "10.0.0.0/16",
+               shown(text)));
     }
     if (item == "auto" && text != "auto") {
-      return bad(strf("{} mixes auto with other items, e.g. auto or eth1,eth2",
-                             shown(text)));
+      return bad(strf("{} mixes auto with other items, e.g. auto or eth1,eth2", shown(text)));
     }
   }
   return {};
@@ -208,15 +211,19 @@ Status check_port_range(std::string_view text) {
   if (s && dash != std::string_view::npos) s = parse_count(text.substr(dash + 1), &last);
   bool any_port = text == "0";
   if (s && (any_port || (first >= 1 && first <= last && last <= 65535))) return {};
-  return bad(strf("{} is neither 0 (any port), a port nor a range of ports within "
-                         "1..65535, e.g. 20000 or 20000-20099", shown(text)));
+  return bad(
+      strf("{} is neither 0 (any port), a port nor a range of ports within "
+           "1..65535, e.g. 20000 or 20000-20099",
+           shown(text)));
 }
 
 // The texts about keys do not show them.
 Status check_key(std::string_view text) {
   if (!text.empty() && text.size() <= kMaxKeyBytes) return {};
-  return bad(strf("the key has {} bytes, 1 to {} are allowed, e.g. the output of "
-                         "`openssl rand -hex 32`", text.size(), kMaxKeyBytes));
+  return bad(
+      strf("the key has {} bytes, 1 to {} are allowed, e.g. the output of "
+           "`openssl rand -hex 32`",
+           text.size(), kMaxKeyBytes));
 }
 
 Status check_key_file(std::string_view text) {

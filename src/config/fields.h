@@ -1,5 +1,5 @@
-// How a row's text becomes a field of EngineOptions and back. The row's `range` text is the one place
-// that says what is allowed: it is shown to users and parsed here.
+// How a row's text becomes a field of EngineOptions and back. The row's `range` text is the one
+// place that says what is allowed: it is shown to users and parsed here.
 #pragma once
 
 #include <string>

@@ -26,7 +26,9 @@ struct Source {
   std::string source = "default";
 };
 
-Status bad(std::string text) { return bad_call(TCPX_BAD_CONFIG, std::move(text)); }
+Status bad(std::string text) {
+  return bad_call(TCPX_BAD_CONFIG, std::move(text));
+}
 
 std::vector<std::string> option_names() {
   std::vector<std::string> names;
@@ -44,8 +46,8 @@ std::vector<std::string> alias_names(const Row& row) {
 
 // "TCPX_LANES: "x" is not a whole number, e.g. 16 (option lanes: 0..64)"
 Status explain(const Row& row, const std::string& label, const Status& cause) {
-  return bad(strf("{}: {} (option {}: {})", label, cause.text(), row.option.name,
-                         row.option.range));
+  return bad(
+      strf("{}: {} (option {}: {})", label, cause.text(), row.option.name, row.option.range));
 }
 
 Status check_explicit_names(const NameValues& values) {
@@ -53,8 +55,8 @@ Status check_explicit_names(const NameValues& values) {
   for (const auto& [name, value] : values) {
     if (config::find_row(name) == nullptr) {
       return bad(strf("unknown option \"{}\"; did you mean \"{}\"? `tcpx config` lists all",
-                             escaped(std::string_view(name).substr(0, kMaxShownName)),
-                             nearest(name, option_names())));
+                      escaped(std::string_view(name).substr(0, kMaxShownName)),
+                      nearest(name, option_names())));
     }
     if (!seen.insert(name).second) {
       return bad(strf("option \"{}\" is given twice; give it once", name));
@@ -82,9 +84,10 @@ Status check_environment(const Environment& env) {
     if (is_foreign(variable) || aliases.contains(variable)) continue;
     auto found = std::find(known.begin(), known.end(), variable);
     if (found == known.end()) {
-      return bad(strf("unknown variable {} in the environment; did you mean {}? "
-                             "`tcpx config` lists all",
-                             escaped(variable.substr(0, kMaxShownName)), nearest(variable, known)));
+      return bad(
+          strf("unknown variable {} in the environment; did you mean {}? "
+               "`tcpx config` lists all",
+               escaped(variable.substr(0, kMaxShownName)), nearest(variable, known)));
     }
     const Row& row = config::rows()[static_cast<size_t>(found - known.begin())];
     EngineOptions scratch;
@@ -93,7 +96,8 @@ Status check_environment(const Environment& env) {
   return {};
 }
 
-Status set_from_aliases(const Row& row, const Environment& env, EngineOptions* options, Source* source) {
+Status set_from_aliases(const Row& row, const Environment& env, EngineOptions* options,
+                        Source* source) {
   for (const std::string& variable : alias_names(row)) {
     auto value = env.find(variable);
     if (!value || value->empty()) continue;
@@ -108,8 +112,8 @@ Status set_from_aliases(const Row& row, const Environment& env, EngineOptions* o
   return {};
 }
 
-Status set_row(const Row& row, const NameValues& values, const Environment& env, EngineOptions* options,
-               Source* source) {
+Status set_row(const Row& row, const NameValues& values, const Environment& env,
+               EngineOptions* options, Source* source) {
   for (const auto& [name, value] : values) {
     if (name != row.option.name) continue;
     *source = {Origin::kApi, "api"};
@@ -153,27 +157,31 @@ const Rule kRules[] = {
      [](const EngineOptions&) -> std::string {
        return "auth_key and auth_key_file are both set; give the key one way";
      }},
-    {[](const EngineOptions& o) { return !o.auth && !(o.auth_key.empty() && o.auth_key_file.empty()); },
+    {[](const EngineOptions& o) {
+       return !o.auth && !(o.auth_key.empty() && o.auth_key_file.empty());
+     },
      [](const EngineOptions& o) {
        return strf("auth=off with {} set: the key would not be used; remove one of them",
-                          o.auth_key.empty() ? "auth_key_file" : "auth_key");
+                   o.auth_key.empty() ? "auth_key_file" : "auth_key");
      }},
     {[](const EngineOptions& o) { return o.peer_timeout <= o.keepalive; },
      [](const EngineOptions& o) {
-       return strf("{} must be longer than {}, or idle peers are given up before they are "
-                          "asked; e.g. peer_timeout=15s keepalive=1s",
-                          row_text("peer_timeout", o), row_text("keepalive", o));
+       return strf(
+           "{} must be longer than {}, or idle peers are given up before they are "
+           "asked; e.g. peer_timeout=15s keepalive=1s",
+           row_text("peer_timeout", o), row_text("keepalive", o));
      }},
     {[](const EngineOptions& o) { return o.lane_timeout <= o.keepalive; },
      [](const EngineOptions& o) {
-       return strf("{} must be longer than {}, or idle lanes are given up before they are "
-                          "asked; e.g. lane_timeout=2s keepalive=1s",
-                          row_text("lane_timeout", o), row_text("keepalive", o));
+       return strf(
+           "{} must be longer than {}, or idle lanes are given up before they are "
+           "asked; e.g. lane_timeout=2s keepalive=1s",
+           row_text("lane_timeout", o), row_text("keepalive", o));
      }},
     {[](const EngineOptions& o) { return !o.require_path.empty() && !allows(o, o.require_path); },
      [](const EngineOptions& o) {
-       return strf("{} is not among {}; add it to allow_path",
-                          row_text("require_path", o), row_text("allow_path", o));
+       return strf("{} is not among {}; add it to allow_path", row_text("require_path", o),
+                   row_text("allow_path", o));
      }},
 };
 
@@ -247,8 +255,8 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
 }
 
 std::optional<AliasValue> alias_value(std::string_view name, const char* const* environment) {
-  constexpr std::pair<std::string_view, const char*> kBench[] = {
-      {"size", "UCCL_TCPX_PERF_SIZE"}, {"iters", "UCCL_TCPX_PERF_ITERS"}};
+  constexpr std::pair<std::string_view, const char*> kBench[] = {{"size", "UCCL_TCPX_PERF_SIZE"},
+                                                                 {"iters", "UCCL_TCPX_PERF_ITERS"}};
   for (const auto& [key, variable] : kBench) {
     if (key != name) continue;
     auto value = Environment(environment).find(variable);
@@ -280,8 +288,8 @@ Status load_config(const NameValues& explicit_values, const char* const* environ
   if (config.options.name.empty()) config.options.name = default_name();
   for (size_t i = 0; i < sources.size(); ++i) {
     const Row& row = config::rows()[i];
-    config.values.push_back({row.option.name, field_text(row, config.options), sources[i].origin,
-                             sources[i].source});
+    config.values.push_back(
+        {row.option.name, field_text(row, config.options), sources[i].origin, sources[i].source});
   }
   *out = std::move(config);
   return {};

@@ -17,28 +17,28 @@ namespace tcpx {
 
 // The values an engine runs with. Field names are option names.
 struct EngineOptions {
-  std::string name;                    // shown to peers and in logs; default host:pid
-  std::string interfaces = "auto";     // auto | names | addresses | CIDRs, comma-separated
-  std::string listen;                  // address to listen on; empty: the addresses of `interfaces`
-  std::string port_range = "0";        // 0: any; "20000" or "20000-20099"
-  std::string advertise;               // address put into connection info instead of the listened one
-  uint32_t lanes = 0;                  // 0 = auto
+  std::string name;                 // shown to peers and in logs; default host:pid
+  std::string interfaces = "auto";  // auto | names | addresses | CIDRs, comma-separated
+  std::string listen;               // address to listen on; empty: the addresses of `interfaces`
+  std::string port_range = "0";     // 0: any; "20000" or "20000-20099"
+  std::string advertise;            // address put into connection info instead of the listened one
+  uint32_t lanes = 0;               // 0 = auto
   uint64_t chunk_bytes = 512 << 10;
-  uint32_t window = 16;                // chunks in flight per lane and direction
-  bool adaptive_striping = true;       // option "striping": adaptive | round_robin
-  bool pacing = false;                 // wait for each chunk's confirmation before the next one
-  uint32_t io_threads = 0;             // 0 = auto
-  Nanos spin = 200 * kMicro;           // how long an idle loop spins before it sleeps, at most
-  Nanos deadline = 30 * kSecond;       // of a transfer or call that names none
+  uint32_t window = 16;           // chunks in flight per lane and direction
+  bool adaptive_striping = true;  // option "striping": adaptive | round_robin
+  bool pacing = false;            // wait for each chunk's confirmation before the next one
+  uint32_t io_threads = 0;        // 0 = auto
+  Nanos spin = 200 * kMicro;      // how long an idle loop spins before it sleeps, at most
+  Nanos deadline = 30 * kSecond;  // of a transfer or call that names none
   Nanos connect_timeout = 10 * kSecond;
   Nanos handshake_timeout = 5 * kSecond;
-  Nanos keepalive = 1 * kSecond;       // silence after which a lane is pinged
-  Nanos peer_timeout = 15 * kSecond;   // silence after which a peer is given up
-  Nanos lane_timeout = 2 * kSecond;    // silence after which one lane is given up while others live
-  bool auth = true;                    // off: anyone who can connect is a peer
-  std::string auth_key;                // shared key, text; exclusive with auth_key_file
-  std::string auth_key_file;           // file whose bytes (without trailing newline) are the key
-  uint32_t max_half_open = 64;         // connections that have not proved themselves yet
+  Nanos keepalive = 1 * kSecond;      // silence after which a lane is pinged
+  Nanos peer_timeout = 15 * kSecond;  // silence after which a peer is given up
+  Nanos lane_timeout = 2 * kSecond;   // silence after which one lane is given up while others live
+  bool auth = true;                   // off: anyone who can connect is a peer
+  std::string auth_key;               // shared key, text; exclusive with auth_key_file
+  std::string auth_key_file;          // file whose bytes (without trailing newline) are the key
+  uint32_t max_half_open = 64;        // connections that have not proved themselves yet
   uint32_t max_peers = 4096;
   uint64_t max_notify_bytes = 16 << 20;
   uint64_t socket_buffer = 0;          // SO_SNDBUF/SO_RCVBUF; 0: the kernel tunes it
@@ -50,17 +50,17 @@ struct EngineOptions {
   uint32_t net_sockets = 0;            // per comm; 0: as the plugin's environment says
   uint32_t net_send_window = 12;       // requests under way per comm
   uint32_t net_receive_window = 16;
-  bool net_host_memory = false;        // option "net_memory": host | auto
+  bool net_host_memory = false;  // option "net_memory": host | auto
   tcpx_log_level log_level = TCPX_LOG_INFO;
 };
 
 struct OptionRow {
   const char* name;
-  const char* unit;          // "bytes", "time", "count", "switch", "text", ...
+  const char* unit;  // "bytes", "time", "count", "switch", "text", ...
   const char* default_text;
-  const char* range;         // "64K..16M", "on|off", ... shown in help and errors
+  const char* range;  // "64K..16M", "on|off", ... shown in help and errors
   const char* help;
-  const char* aliases;       // comma-separated environment names accepted as well
+  const char* aliases;  // comma-separated environment names accepted as well
 };
 std::span<const OptionRow> option_table();
 
@@ -68,9 +68,9 @@ enum class Origin { kDefault, kEnvironment, kAlias, kApi };
 
 struct OptionValue {
   std::string name;
-  std::string value;    // canonical text, e.g. "512K", "30s"
+  std::string value;  // canonical text, e.g. "512K", "30s"
   Origin origin;
-  std::string source;   // "TCPX_LANES", "UCCL_TCPX_NUM_CHANNELS", "api", "default"
+  std::string source;  // "TCPX_LANES", "UCCL_TCPX_NUM_CHANNELS", "api", "default"
 };
 
 using NameValues = std::vector<std::pair<std::string, std::string>>;

@@ -129,7 +129,9 @@ const Row kRows[] = {
 
 }  // namespace
 
-std::span<const Row> rows() { return kRows; }
+std::span<const Row> rows() {
+  return kRows;
+}
 
 const Row* find_row(std::string_view name) {
   for (const Row& row : kRows) {

@@ -38,7 +38,10 @@ std::vector<Rail> pair_rails(const std::vector<LocalAddress>& local,
 
 Connector::Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target,
                      uint32_t lanes)
-    : host_(host), peer_(std::move(peer)), target_(std::move(target)), lanes_(lanes),
+    : host_(host),
+      peer_(std::move(peer)),
+      target_(std::move(target)),
+      lanes_(lanes),
       deadline_(deadline_after(now_ns(), host.options().connect_timeout)) {
   rails_ = pair_rails(host_.local_addresses(), target_.addresses);
 }
@@ -51,8 +54,10 @@ void Connector::start() {
 
 void Connector::tick(Nanos now) {
   if (finished_) return;
-  if (peer_->state() == Peer::State::kEnded) finished_ = true;
-  else if (retry_at_ != 0 && now >= retry_at_) start();
+  if (peer_->state() == Peer::State::kEnded)
+    finished_ = true;
+  else if (retry_at_ != 0 && now >= retry_at_)
+    start();
 }
 
 wire::Hello Connector::hello() const {
@@ -75,8 +80,9 @@ Status Connector::dial(const Rail& rail, const wire::Hello& hello, const auth::K
   if (Status status = start_connect(rail.remote, from, &fd); !status) return status;
   Nanos share = (deadline_ - now_ns()) / static_cast<Nanos>(std::max<size_t>(1, rails_.size()));
   Nanos deadline = std::min(deadline_, now_ns() + std::max(kShortestTry, share));
-  host_.shake_hands(std::make_unique<Handshake>(std::move(fd), to_string(rail.remote), hello, key,
-                                                deadline), std::move(on_end));
+  host_.shake_hands(
+      std::make_unique<Handshake>(std::move(fd), to_string(rail.remote), hello, key, deadline),
+      std::move(on_end));
   return {};
 }
 
@@ -94,9 +100,9 @@ void Connector::try_next() {
     retry_at_ = now_ns() + kRetryEvery;
     return;
   }
-  give_up(peer_error(TCPX_CONNECT_FAILED,
-                     strf("cannot reach the peer at any of its {} addresses: {}",
-                                 rails_.size(), last_error_.text())));
+  give_up(
+      peer_error(TCPX_CONNECT_FAILED, strf("cannot reach the peer at any of its {} addresses: {}",
+                                           rails_.size(), last_error_.text())));
 }
 
 void Connector::first_ended(Handshake& handshake, const Status& status) {
@@ -111,8 +117,9 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
   }
   const wire::Welcome& welcome = handshake.welcome();
   if (host_.options().require_path == "net" && !welcome.uses_net)
-    return give_up(peer_error(TCPX_PATH_UNAVAILABLE, "require_path is net, and the peer has no net "
-                                                     "path"));
+    return give_up(peer_error(TCPX_PATH_UNAVAILABLE,
+                              "require_path is net, and the peer has no net "
+                              "path"));
   session_ = welcome.session;
   peer_->established(handshake.challenge().uid, welcome.name, welcome.session,
                      host_.options().chunk_bytes, std::min(welcome.window, host_.options().window),
@@ -139,11 +146,11 @@ void Connector::join_lanes(const wire::Welcome& welcome, const wire::Address& fi
   for (uint32_t index = 1; index < std::min(lanes_, welcome.lanes); ++index) {
     join.lane = index;
     ++joining_;
-    Status status = dial(rails_[(base + index) % rails_.size()], join, peer_->session_key(),
-                         [self = shared_from_this(), index](Handshake& handshake,
-                                                            const Status& ended) {
-                           self->join_ended(index, handshake, ended);
-                         });
+    Status status =
+        dial(rails_[(base + index) % rails_.size()], join, peer_->session_key(),
+             [self = shared_from_this(), index](Handshake& handshake, const Status& ended) {
+               self->join_ended(index, handshake, ended);
+             });
     if (!status) {
       --joining_;
       last_error_ = status;

@@ -14,9 +14,9 @@ namespace tcpx {
 
 struct ConnectTarget {
   std::vector<wire::Address> addresses;
-  wire::Uid uid{};        // zero: whoever answers
+  wire::Uid uid{};  // zero: whoever answers
   auth::Key key;
-  bool retry = false;     // the peer may not listen yet: try until connect_timeout
+  bool retry = false;  // the peer may not listen yet: try until connect_timeout
 };
 
 class ConnectorHost {
@@ -45,7 +45,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target, uint32_t lanes);
 
   void start();
-  void tick(Nanos now);                   // retries
+  void tick(Nanos now);  // retries
   bool finished() const { return finished_; }
 
  private:

@@ -39,7 +39,8 @@ uint32_t cores() {
 }  // namespace
 
 EngineCore::EngineCore(Config config, Log log, Placer* placer)
-    : config_(std::move(config)), shared_owner_(std::make_unique<EngineShared>()),
+    : config_(std::move(config)),
+      shared_owner_(std::make_unique<EngineShared>()),
       shared_(*shared_owner_) {
   shared_.options = config_.options;
   shared_.log = log;
@@ -48,7 +49,8 @@ EngineCore::EngineCore(Config config, Log log, Placer* placer)
   tick_scratch_.reserve(64);
 }
 
-Status EngineCore::create(Config config, Log log, Placer* placer, std::unique_ptr<EngineCore>* out) {
+Status EngineCore::create(Config config, Log log, Placer* placer,
+                          std::unique_ptr<EngineCore>* out) {
   std::unique_ptr<EngineCore> engine(new EngineCore(std::move(config), log, placer));
   Status status = engine->init();
   if (status) *out = std::move(engine);
@@ -70,8 +72,10 @@ Status EngineCore::init_paths() {
     return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE, std::move(text));
   };
   if (options.require_path == "ipc" || (!allows("tcp") && !allows("net")))
-    return unavailable(strf("this build has the paths tcp and net; require_path is \"{}\", "
-                            "allow_path is \"{}\"", options.require_path, options.allow_path));
+    return unavailable(
+        strf("this build has the paths tcp and net; require_path is \"{}\", "
+             "allow_path is \"{}\"",
+             options.require_path, options.allow_path));
   no_net_ = "it is not allowed (allow_path)";
   if (!allows("net") || options.require_path == "tcp") return {};
   if (!allows("tcp")) shared_.options.require_path = "net";
@@ -95,7 +99,8 @@ Status EngineCore::init() {
   make_connection_info();
   if (Status status = init_loops(); !status) return status;
   service_ = std::make_unique<Service>(
-      static_cast<ServiceOwner&>(*this), Service::Settings{shared_.options.handshake_timeout, shared_.options.max_half_open});
+      static_cast<ServiceOwner&>(*this),
+      Service::Settings{shared_.options.handshake_timeout, shared_.options.max_half_open});
   shared_.defer = [this](std::function<void()> task) { service_->defer(std::move(task)); };
   say_hello(listeners.size());
   return service_->start(std::move(listeners));
@@ -104,8 +109,9 @@ Status EngineCore::init() {
 Status EngineCore::init_secret() {
   const EngineOptions& options = shared_.options;
   if (!options.auth) {
-    shared_.log.warn("auth=off: anyone who can connect to this engine can read and write the "
-                     "memory it registers for remote access");
+    shared_.log.warn(
+        "auth=off: anyone who can connect to this engine can read and write the "
+        "memory it registers for remote access");
     return {};
   }
   if (!options.auth_key_file.empty()) {
@@ -115,8 +121,8 @@ Status EngineCore::init_secret() {
       shared_.log.warn("key file {} can be read by others; chmod 600 it", options.auth_key_file);
     operator_key_ = std::move(file.secret);
   } else if (!options.auth_key.empty()) {
-    operator_key_ = auth::Secret({reinterpret_cast<const uint8_t*>(options.auth_key.data()),
-                                  options.auth_key.size()});
+    operator_key_ = auth::Secret(
+        {reinterpret_cast<const uint8_t*>(options.auth_key.data()), options.auth_key.size()});
   }
   if (!operator_key_.bytes().empty())
     return auth::derive_engine_key(operator_key_.bytes(), &engine_key_);
@@ -223,13 +229,14 @@ void EngineCore::say_hello(size_t listeners) {
   }
   std::sort(unused.begin(), unused.end());
   unused.erase(std::unique(unused.begin(), unused.end()), unused.end());
-  shared_.log.info("tcpx {} engine {}: {} listeners at {}; interfaces not used: {}; {} progress "
-                   "threads, {} lanes per peer, auth {}", kVersion,
-                   to_hex(uid_).substr(0, 8), listeners, join(used, " "),
-                   unused.empty() ? "none" : join(unused, " "),
-                   shared_.loops.size(), resolved_lanes(),
-                   !shared_.options.auth ? "OFF"
-                   : operator_key_.bytes().empty() ? "by connection info" : "by shared key");
+  shared_.log.info(
+      "tcpx {} engine {}: {} listeners at {}; interfaces not used: {}; {} progress "
+      "threads, {} lanes per peer, auth {}",
+      kVersion, to_hex(uid_).substr(0, 8), listeners, join(used, " "),
+      unused.empty() ? "none" : join(unused, " "), shared_.loops.size(), resolved_lanes(),
+      !shared_.options.auth           ? "OFF"
+      : operator_key_.bytes().empty() ? "by connection info"
+                                      : "by shared key");
 }
 
 EngineCore::~EngineCore() {
@@ -246,10 +253,11 @@ EngineCore::~EngineCore() {
   for (auto& peer : peers) peer->say_goodbye(shutdown, std::max<Nanos>(0, until - now_ns()));
   if (service_) service_->stop();
   for (auto& [id, peer] : peers_) peer->end(shutdown);  // those that came meanwhile
-  shared_.loops.clear();  // joins the threads
+  shared_.loops.clear();                                // joins the threads
   if (shared_.hung_loops.load() == 0) return;
   // A thread that a plugin holds may come back and find its peer and all of this.
-  shared_.log.error("{} threads hang in a net plugin and are left behind", shared_.hung_loops.load());
+  shared_.log.error("{} threads hang in a net plugin and are left behind",
+                    shared_.hung_loops.load());
   shared_.defer = [](std::function<void()>) {};
   shared_owner_.release();
 }
@@ -280,14 +288,15 @@ Status EngineCore::key_for(const wire::Hello& hello, auth::Key* key) {
 Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome) {
   welcome->lanes = std::min(hello.lanes, wire::kMaxLanes);
   welcome->chunk_bytes = shared_.options.chunk_bytes;
-  welcome->window = hello.window == 0 ? shared_.options.window
-                                      : std::min(hello.window, shared_.options.window);
+  welcome->window =
+      hello.window == 0 ? shared_.options.window : std::min(hello.window, shared_.options.window);
   welcome->name = shared_.options.name;
   welcome->addresses = advertised_;
   welcome->uses_net = hello.offers_net && net_ != nullptr;
   if (shared_.options.require_path == "net" && !welcome->uses_net)
-    return peer_error(TCPX_PATH_UNAVAILABLE, "this side requires the net path, the client does not "
-                                             "offer it");
+    return peer_error(TCPX_PATH_UNAVAILABLE,
+                      "this side requires the net path, the client does not "
+                      "offer it");
   if (hello.kind == wire::HelloKind::kJoinLane) {
     std::shared_ptr<Peer> peer = find_session(hello);
     if (peer == nullptr || !peer->may_join(hello.lane))
@@ -300,8 +309,8 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
     std::lock_guard lock(mu_);
     if (shutting_down_) return peer_error(TCPX_SHUTDOWN, "the engine is being destroyed");
     if (peers_.size() >= shared_.options.max_peers)
-      return peer_error(TCPX_LIMIT, strf("max_peers ({}) are connected",
-                                                shared_.options.max_peers));
+      return peer_error(TCPX_LIMIT,
+                        strf("max_peers ({}) are connected", shared_.options.max_peers));
   }
   std::array<uint8_t, 8> random;
   if (Status status = random_bytes(random); !status) return status;
@@ -367,8 +376,10 @@ void EngineCore::accepted(Handshake& handshake) {
 void EngineCore::refused(const Handshake& handshake, bool timed_out) {
   EngineCounters& counters = shared_.counters;
   tcpx_code code = handshake.status().code();
-  if (timed_out) counters.handshake_timeouts.fetch_add(1);
-  else counters.handshakes_refused.fetch_add(1);
+  if (timed_out)
+    counters.handshake_timeouts.fetch_add(1);
+  else
+    counters.handshakes_refused.fetch_add(1);
   if (code == TCPX_AUTH_FAILED) counters.auth_failures.fetch_add(1);
   // A port scan or health check that says nothing is not worth a line.
   if (handshake.heard() || timed_out)
@@ -376,7 +387,9 @@ void EngineCore::refused(const Handshake& handshake, bool timed_out) {
                      handshake.status().to_string());
 }
 
-void EngineCore::overloaded() { shared_.counters.half_open_refused.fetch_add(1); }
+void EngineCore::overloaded() {
+  shared_.counters.half_open_refused.fetch_add(1);
+}
 
 std::string EngineCore::interface_of(int fd) const {
   wire::Address here = local_address_of(fd);
@@ -386,9 +399,8 @@ std::string EngineCore::interface_of(int fd) const {
 }
 
 bool EngineCore::on_this_host(const wire::Address& address) const {
-  return std::any_of(all_addresses_.begin(), all_addresses_.end(), [&](const LocalAddress& local) {
-    return local.address.ip == address.ip;
-  });
+  return std::any_of(all_addresses_.begin(), all_addresses_.end(),
+                     [&](const LocalAddress& local) { return local.address.ip == address.ip; });
 }
 
 LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& handshake) {
@@ -458,8 +470,9 @@ Status EngineCore::connect(std::span<const uint8_t> bytes, uint64_t* peer) {
   target.addresses = info.addresses;
   target.uid = info.uid;
   if (info.auth == wire::AuthMode::kSharedKey && operator_key_.bytes().empty())
-    return bad_call(TCPX_AUTH_FAILED, "the peer uses a shared key and this engine has none; set "
-                                      "auth_key_file (TCPX_AUTH_KEY_FILE) to the same key");
+    return bad_call(TCPX_AUTH_FAILED,
+                    "the peer uses a shared key and this engine has none; set "
+                    "auth_key_file (TCPX_AUTH_KEY_FILE) to the same key");
   if (info.auth == wire::AuthMode::kSecretInside) {
     if (Status status = auth::derive_engine_key(info.secret, &target.key); !status) return status;
   } else {
@@ -470,9 +483,10 @@ Status EngineCore::connect(std::span<const uint8_t> bytes, uint64_t* peer) {
 
 Status EngineCore::connect_address(const std::string& address, uint64_t* peer) {
   if (shared_.options.auth && operator_key_.bytes().empty())
-    return bad_call(TCPX_AUTH_FAILED, "connecting by address needs a key both sides have; set "
-                                      "auth_key_file (TCPX_AUTH_KEY_FILE), or connect with the "
-                                      "peer's connection info");
+    return bad_call(TCPX_AUTH_FAILED,
+                    "connecting by address needs a key both sides have; set "
+                    "auth_key_file (TCPX_AUTH_KEY_FILE), or connect with the "
+                    "peer's connection info");
   ConnectTarget target;
   if (Status status = resolve_endpoint(address, &target.addresses); !status) return status;
   if (target.addresses[0].port == 0)
@@ -509,7 +523,8 @@ Status EngineCore::find_peer(uint64_t id, std::shared_ptr<Peer>* out) {
   auto found = peers_.find(id);
   if (found == peers_.end())
     return bad_call(TCPX_NOT_FOUND, strf("no peer {}; it was disconnected, or never "
-                                                "connected", id));
+                                         "connected",
+                                         id));
   *out = found->second;
   return {};
 }
@@ -572,7 +587,8 @@ Status EngineCore::describe_region(uint64_t region, wire::RegionDescription* out
 // ---- transfers -----------------------------------------------------------------------------
 
 Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_piece> local,
-                       std::span<const tcpx_remote_piece> remote, std::shared_ptr<TransferState>* out) {
+                           std::span<const tcpx_remote_piece> remote,
+                           std::shared_ptr<TransferState>* out) {
   std::shared_ptr<Peer> peer;
   if (Status status = find_peer(id, &peer); !status) return status;
   if (peer->state() == Peer::State::kEnded) return peer->end_status();
@@ -585,9 +601,9 @@ Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_p
     uid = peer->uid();
     request.remote_engine = uid.data();
   }
-  request.chunk_bytes = std::clamp(share - share % 4096,
-                                   std::min(kSmallestCut, shared_.options.chunk_bytes),
-                                   shared_.options.chunk_bytes);
+  request.chunk_bytes =
+      std::clamp(share - share % 4096, std::min(kSmallestCut, shared_.options.chunk_bytes),
+                 shared_.options.chunk_bytes);
   auto transfer = std::make_shared<TransferState>();
   if (Status status = make_plan(request, shared_.regions, &transfer->plan); !status) return status;
   transfer->peer = std::move(peer);

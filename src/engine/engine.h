@@ -92,15 +92,15 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::vector<wire::Address> advertised_;
   std::vector<uint8_t> connection_info_;
   std::unique_ptr<Service> service_;
-  std::unique_ptr<net::NetPath> net_;   // null: there is none
-  std::string no_net_;                  // why
+  std::unique_ptr<net::NetPath> net_;  // null: there is none
+  std::string no_net_;                 // why
 
   std::mutex mu_;  // below; never held while entering a loop
   bool shutting_down_ = false;
   std::map<uint64_t, std::shared_ptr<Peer>> peers_;
   std::map<uint64_t, std::weak_ptr<Peer>> sessions_;  // inbound, by session id
   uint64_t next_peer_ = 1;
-  std::deque<uint64_t> arrivals_;                     // for accept()
+  std::deque<uint64_t> arrivals_;  // for accept()
   std::condition_variable arrived_;
 
   // Service thread only:

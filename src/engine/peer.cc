@@ -123,9 +123,9 @@ void Peer::lane_settled(PeerLane& lane, const Status& status) {
     up = became_up_locked();
   }
   if (refused)
-    return ask_end(peer_error(TCPX_PATH_UNAVAILABLE,
-                              strf("require_path is net, but lane {} cannot have it: {}",
-                                   lane.index(), status.text())));
+    return ask_end(peer_error(
+        TCPX_PATH_UNAVAILABLE,
+        strf("require_path is net, but lane {} cannot have it: {}", lane.index(), status.text())));
   if (up) shared_.defer([self = shared_from_this()] { self->on_up_(); });
 }
 
@@ -219,7 +219,8 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
       if (!shared_.regions.is_live(region))
         return bad_call(TCPX_REGION_REVOKED,
                         strf("local region {:#x} was deregistered; prepare the transfer "
-                                    "anew", region));
+                             "anew",
+                             region));
     TransferState& t = *transfer;
     t.id = next_transfer_id_++;
     t.home = kAnyLane;
@@ -270,8 +271,7 @@ void Peer::start(PeerLane& first, bool spread, bool is_long) {
   auto send = [&] {
     first.lane().flush(kPostBudget);
     for (PeerLane* lane : all)
-      if (lane != &first && lane->open() && &lane->loop() == here)
-        lane->lane().flush(kPostBudget);
+      if (lane != &first && lane->open() && &lane->loop() == here) lane->lane().flush(kPostBudget);
   };
   bool sent = is_long ? here->try_exclusive_long(send) : here->try_exclusive(send);
   if (sent) return;
@@ -424,12 +424,13 @@ void Peer::settle(const ChunkWork& work, uint32_t, tcpx_code code, const char* w
   } else if (!t.ending) {
     const Chunk& chunk = t.plan.chunks[work.chunk];
     const wire::Piece& piece = t.plan.runs[chunk.first_run].remote;
-    fail_locked(work.transfer,
-                transfer_error(code, strf("{} refused chunk {} ({} at region {:#x} offset "
-                                                 "{}): {}", who, work.chunk,
-                                                 t.plan.op == TCPX_WRITE ? "write" : "read",
-                                                 make_region_id(piece.slot, piece.generation),
-                                                 piece.offset + chunk.offset, code_name(code))));
+    fail_locked(
+        work.transfer,
+        transfer_error(code, strf("{} refused chunk {} ({} at region {:#x} offset "
+                                  "{}): {}",
+                                  who, work.chunk, t.plan.op == TCPX_WRITE ? "write" : "read",
+                                  make_region_id(piece.slot, piece.generation),
+                                  piece.offset + chunk.offset, code_name(code))));
     return;
   }
   progress_locked(work.transfer);
@@ -474,8 +475,8 @@ void Peer::finish_locked(TransferState& t, tcpx_code code) {
   t.ending = true;
   t.notice.reset();
   t.ended_at = now_ns();
-  auto& counter = code == TCPX_OK ? shared_.counters.transfers_done
-                                  : shared_.counters.transfers_failed;
+  auto& counter =
+      code == TCPX_OK ? shared_.counters.transfers_done : shared_.counters.transfers_failed;
   counter.fetch_add(1, std::memory_order_relaxed);
   t.code.store(code, std::memory_order_release);
   if (t.waiters > 0) t.ended.notify_all();
@@ -568,16 +569,18 @@ Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadli
   }
   if (!peer_end.ok()) return peer_end;
   if (!confirmed)
-    return transfer_error(TCPX_DEADLINE, "local memory is safe, but the peer did not confirm in "
-                                         "time that nothing more lands in its memory");
+    return transfer_error(TCPX_DEADLINE,
+                          "local memory is safe, but the peer did not confirm in "
+                          "time that nothing more lands in its memory");
   return {};
 }
 
 // A fence cannot hold against a thread in somebody else's code.
 Status Peer::let_go_locked(const TransferState& transfer) const {
   if (!transfer.held) return {};
-  return transfer_error(TCPX_PATH_UNAVAILABLE, "the net plugin hangs in a call and may still use "
-                                               "the local memory; do not free it");
+  return transfer_error(TCPX_PATH_UNAVAILABLE,
+                        "the net plugin hangs in a call and may still use "
+                        "the local memory; do not free it");
 }
 
 void Peer::release(const std::shared_ptr<TransferState>& transfer) {
@@ -605,9 +608,8 @@ bool Peer::revoke_remote(uint64_t region) {
 // How many frames and chunks of the lane still touch the region; a lane that hangs counts as one.
 size_t Peer::held_by(PeerLane& lane, uint64_t region) {
   auto held = std::make_shared<size_t>(0);
-  bool ran = lane.in_loop([lane = &lane, held, region, keep = shared_from_this()] {
-    *held = lane->revoke(region);
-  });
+  bool ran = lane.in_loop(
+      [lane = &lane, held, region, keep = shared_from_this()] { *held = lane->revoke(region); });
   return ran ? *held : 1;
 }
 
@@ -641,13 +643,13 @@ Status Peer::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
     queue_notice_locked(notice);
     lane = lane_for_small_locked();
   }
-  if (lane != nullptr)
-    lane->loop().try_exclusive([&] { lane->lane().flush(kPostBudget); });
+  if (lane != nullptr) lane->loop().try_exclusive([&] { lane->lane().flush(kPostBudget); });
   std::unique_lock lock(mu);
   if (wait_until(notice->ended, lock, deadline, [&] { return notice->confirmed; }))
     return notice->status;
-  return peer_error(TCPX_DEADLINE, "the peer did not confirm the notification in time; it may or "
-                                   "may not be delivered");
+  return peer_error(TCPX_DEADLINE,
+                    "the peer did not confirm the notification in time; it may or "
+                    "may not be delivered");
 }
 
 std::shared_ptr<Notice> Peer::next_notice(PeerLane& lane) {
@@ -668,8 +670,9 @@ void Peer::notice_confirmed(uint64_t id, tcpx_code code) {
   pending_notices_.erase(found);
   notice->confirmed = true;
   if (code != TCPX_OK)
-    notice->status = transfer_error(code, "the peer could not take the notification; its "
-                                          "application does not read them");
+    notice->status = transfer_error(code,
+                                    "the peer could not take the notification; its "
+                                    "application does not read them");
   notice->ended.notify_all();
   std::shared_ptr<TransferState> transfer = std::move(notice->transfer);
   if (transfer == nullptr || !transfer->live || transfer->notice != notice || transfer->ending)
@@ -711,8 +714,10 @@ void Peer::send_again_locked(const std::vector<ChunkWork>& works) {
     --t.in_flight;
     ++t.retries;
     t.again.push_back(work.chunk);
-    if (t.ending) progress_locked(work.transfer);
-    else enqueue_locked(work.transfer);
+    if (t.ending)
+      progress_locked(work.transfer);
+    else
+      enqueue_locked(work.transfer);
   }
 }
 
@@ -753,8 +758,9 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
   }
   if (status.code() == TCPX_PROTOCOL_ERROR) shared_.counters.protocol_errors.fetch_add(1);
   if (last) return ask_end(status);
-  shared_.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", id_, escaped(name()),
-                   lane.index(), lane.lane().interface(), status.to_string(), live_lanes());
+  shared_.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", id_,
+                   escaped(name()), lane.index(), lane.lane().interface(), status.to_string(),
+                   live_lanes());
 }
 
 // The peer gave this lane up. Our end is closed before we confirm, so nothing more lands through
@@ -815,7 +821,8 @@ bool Peer::held_up(Nanos now) {
     if (lane->loop().hangs(now)) {
       end(peer_error(TCPX_PATH_UNAVAILABLE,
                      strf("the net plugin hangs in a call on lane {}; its thread and the memory it "
-                          "was given are lost", lane->index())));
+                          "was given are lost",
+                          lane->index())));
       return true;
     }
     waiting |= lane->loop().round_time(now) > kServicePatience;
@@ -838,7 +845,7 @@ void Peer::expire_deadlines(Nanos now) {
     {
       std::lock_guard lock(mu);
       where = strf("{} of {} chunks confirmed, {} in flight", transfer->settled,
-                          transfer->plan.chunks.size(), transfer->in_flight);
+                   transfer->plan.chunks.size(), transfer->in_flight);
     }
     end_now(transfer, transfer_error(TCPX_DEADLINE, "the transfer's deadline passed: " + where));
   }
@@ -856,16 +863,18 @@ void Peer::watch_lanes(Nanos now) {
   if (open.size() == 0) return;
   if (now - latest > options.peer_timeout)
     return end(peer_error(TCPX_PEER_TIMEOUT,
-                          strf("nothing heard from the peer for {} ms",
-                                      (now - latest) / kMilli)));
+                          strf("nothing heard from the peer for {} ms", (now - latest) / kMilli)));
   for (PeerLane* lane : open) {
     Nanos heard = lane->last_heard();
     if (now - heard > options.keepalive) lane->ask_ping();
     if (open.size() > 1 && latest - heard > options.lane_timeout)
-      lane->in_loop([lane, silent = now - heard, keep = shared_from_this()] {
-        lane->lane().close(lane_error(
-            TCPX_PEER_TIMEOUT, strf("silent for {} ms while other lanes work", silent / kMilli)));
-      }, kServicePatience);
+      lane->in_loop(
+          [lane, silent = now - heard, keep = shared_from_this()] {
+            lane->lane().close(
+                lane_error(TCPX_PEER_TIMEOUT,
+                           strf("silent for {} ms while other lanes work", silent / kMilli)));
+          },
+          kServicePatience);
     if (lane->has_own_loop()) watch_carrier(*lane, now);
   }
   last_watch_ = now;
@@ -878,11 +887,13 @@ void Peer::watch_carrier(PeerLane& lane, Nanos now) {
   Nanos silent = (shared_.options.keepalive + patience) / 2;  // longer than a ping takes
   if (now - lane.last_heard() > silent || now - last_watch_ > silent) lane.audible_since = now;
   if (now - lane.audible_since < patience) return;
-  lane.in_loop([lane = &lane, now, patience, keep = shared_from_this()] {
-    if (!lane->open()) return;
-    std::string why = lane->lane().stalled(now, patience);
-    if (!why.empty()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
-  }, kServicePatience);
+  lane.in_loop(
+      [lane = &lane, now, patience, keep = shared_from_this()] {
+        if (!lane->open()) return;
+        std::string why = lane->lane().stalled(now, patience);
+        if (!why.empty()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
+      },
+      kServicePatience);
 }
 
 // Names what hangs, once per keepalive interval and peer.
@@ -892,9 +903,10 @@ void Peer::report_stalls(Nanos now) {
   for (PeerLane* lane : lanes()) {
     if (!lane->open() || lane->in_flight() == 0) continue;
     auto text = std::make_shared<std::string>();
-    bool ran = lane->in_loop([lane, text, now, age, keep = shared_from_this()] {
-      *text = lane->describe_stall(now, age);
-    }, kServicePatience);
+    bool ran =
+        lane->in_loop([lane, text, now, age,
+                       keep = shared_from_this()] { *text = lane->describe_stall(now, age); },
+                      kServicePatience);
     if (!ran || text->empty()) continue;
     last_stall_report_ = now;
     shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name()), *text);
@@ -927,8 +939,8 @@ LaneList Peer::lanes() {
 }
 
 uint32_t Peer::live_lanes_locked() const {
-  return static_cast<uint32_t>(std::count_if(
-      lanes_.begin(), lanes_.end(), [](auto& lane) { return lane && lane->open(); }));
+  return static_cast<uint32_t>(
+      std::count_if(lanes_.begin(), lanes_.end(), [](auto& lane) { return lane && lane->open(); }));
 }
 
 uint32_t Peer::live_lanes() {

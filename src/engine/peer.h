@@ -77,7 +77,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // Tells the peer, waits shortly until it has closed too, then ends. Not from a loop.
   void say_goodbye(const Status& status, Nanos patience);
   Status wait_connected(Nanos deadline);
-  void tick(Nanos now);                // deadlines and watchdogs; service thread
+  void tick(Nanos now);  // deadlines and watchdogs; service thread
 
   // ---- transfers (any thread but a loop's) ----
   Status post(const std::shared_ptr<TransferState>& transfer, std::shared_ptr<Notice> notice,
@@ -109,7 +109,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
                  std::vector<ChunkWork> reads);
   void lane_settled(PeerLane& lane, const Status& status);
   void peer_said_bye();
-  void ask_end(const Status& status);                    // from a loop: the service thread ends it
+  void ask_end(const Status& status);  // from a loop: the service thread ends it
 
   // ---- facts ----
   uint64_t id() const { return id_; }
@@ -123,7 +123,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool uid_known() const { return uid_known_.load(); }
   std::string name();
   const auth::Key& session_key() const { return session_key_; }
-  LaneList lanes();                    // all that ever started
+  LaneList lanes();  // all that ever started
   uint32_t live_lanes();
   std::string interfaces();
   void set_connect_note(std::string note) {
@@ -193,21 +193,21 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::function<void()> on_up_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<PeerLane>> lanes_;
-  std::vector<std::shared_ptr<TransferState>> run_queue_;   // served in turn, not in order
+  std::vector<std::shared_ptr<TransferState>> run_queue_;  // served in turn, not in order
   size_t turn_ = 0;
   std::vector<std::shared_ptr<TransferState>> live_;
   uint64_t next_transfer_id_ = 1;
   uint32_t next_round_robin_ = 0;
   uint32_t expected_lanes_ = 0;
 
-  std::deque<std::shared_ptr<Notice>> notices_;               // to send
+  std::deque<std::shared_ptr<Notice>> notices_;                  // to send
   std::map<uint64_t, std::shared_ptr<Notice>> pending_notices_;  // not confirmed
   uint64_t next_notice_id_ = 1;
-  uint64_t notices_seen_below_ = 1;                           // all smaller ids arrived
-  std::set<uint64_t> notices_seen_;                           // larger ones
+  uint64_t notices_seen_below_ = 1;  // all smaller ids arrived
+  std::set<uint64_t> notices_seen_;  // larger ones
 
   std::deque<wire::Header> control_;
-  std::map<uint32_t, std::vector<ChunkWork>> limbo_;          // writes of lost lanes
+  std::map<uint32_t, std::vector<ChunkWork>> limbo_;  // writes of lost lanes
   uint32_t lanes_lost_ = 0;
   Nanos last_stall_report_ = 0;
   Nanos last_watch_ = 0;

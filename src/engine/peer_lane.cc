@@ -19,8 +19,13 @@ constexpr uint32_t kFirstWindow = 4;  // before a rate is known
 }  // namespace
 
 PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop)
-    : peer_(peer), shared_(peer.shared()), index_(index), loop_owner_(std::move(loop)),
-      own_loop_(own_loop), loop_(*loop_owner_), outstanding_(peer.window()) {
+    : peer_(peer),
+      shared_(peer.shared()),
+      index_(index),
+      loop_owner_(std::move(loop)),
+      own_loop_(own_loop),
+      loop_(*loop_owner_),
+      outstanding_(peer.window()) {
   scratch_.reserve(wire::kMaxPieces);
   placing_.reserve(peer.window() + 1);
   // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
@@ -151,11 +156,11 @@ Status PeerLane::answer_received(const wire::Header& header) {
   // Beside the stream a payload may be there before our end of the path knows that it is out.
   bool overtook = entry != nullptr && entry->frame != nullptr && entry->frame->beside &&
                   entry->frame->started && !entry->answered;
-  if (entry == nullptr || entry->is_read != read_answer ||
-      (entry->frame != nullptr && !overtook) || (read_answer && header.status == TCPX_OK))
+  if (entry == nullptr || entry->is_read != read_answer || (entry->frame != nullptr && !overtook) ||
+      (read_answer && header.status == TCPX_OK))
     return peer_error(TCPX_PROTOCOL_ERROR,
                       strf("answer for chunk {} of transfer {}, which is not outstanding",
-                                  header.chunk, header.transfer));
+                           header.chunk, header.transfer));
   if (overtook) {
     entry->answered = true;
     entry->answer = static_cast<tcpx_code>(header.status);
@@ -168,11 +173,11 @@ Status PeerLane::answer_received(const wire::Header& header) {
 // Where the data of one of our READ chunks goes.
 Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
   Outstanding* entry = find(header.transfer, header.chunk);
-  if (entry == nullptr || !entry->is_read || entry->landing != nullptr ||
-      entry->frame != nullptr || entry->bytes != header.payload_bytes)
+  if (entry == nullptr || !entry->is_read || entry->landing != nullptr || entry->frame != nullptr ||
+      entry->bytes != header.payload_bytes)
     return peer_error(TCPX_PROTOCOL_ERROR,
                       strf("data for chunk {} of transfer {}, which was not asked for",
-                                  header.chunk, header.transfer));
+                           header.chunk, header.transfer));
   entry->landing = chunk;
   if (entry->transfer == nullptr) {  // cancelled meanwhile
     shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
@@ -189,9 +194,12 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
 
 void PeerLane::count_refusal(tcpx_code code) {
   EngineCounters& counters = shared_.counters;
-  if (code == TCPX_OUT_OF_RANGE) counters.rejected_ranges.fetch_add(1);
-  else if (code == TCPX_ACCESS_DENIED) counters.rejected_access.fetch_add(1);
-  else counters.rejected_regions.fetch_add(1);
+  if (code == TCPX_OUT_OF_RANGE)
+    counters.rejected_ranges.fetch_add(1);
+  else if (code == TCPX_ACCESS_DENIED)
+    counters.rejected_access.fetch_add(1);
+  else
+    counters.rejected_regions.fetch_add(1);
 }
 
 void PeerLane::write_head(RxChunk* chunk) {
@@ -262,8 +270,8 @@ void PeerLane::land(RxChunk* chunk) {
 Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
                          RxChunk** out) {
   bool notice = header.type == wire::FrameType::kNotify;
-  bool stages = !notice && header.payload_bytes > 0 && shared_.placer != nullptr &&
-                shared_.placer->stages();
+  bool stages =
+      !notice && header.payload_bytes > 0 && shared_.placer != nullptr && shared_.placer->stages();
   uint8_t* staging = nullptr;
   if (stages) {
     staging = shared_.placer->acquire(header.payload_bytes);
@@ -352,20 +360,14 @@ void PeerLane::placed(RxChunk* chunk) {
 
 Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piece> pieces) {
   switch (header.type) {
-    case wire::FrameType::kRead:
-      return serve_read(header, pieces);
+    case wire::FrameType::kRead: return serve_read(header, pieces);
     case wire::FrameType::kAck:
-    case wire::FrameType::kReadFailed:
-      return answer_received(header);
+    case wire::FrameType::kReadFailed: return answer_received(header);
     case wire::FrameType::kNotifyAck:
       peer_.notice_confirmed(header.transfer, static_cast<tcpx_code>(header.status));
       return {};
-    case wire::FrameType::kLaneDown:
-      peer_.lane_down_asked(header.chunk);
-      return {};
-    case wire::FrameType::kLaneDownAck:
-      peer_.lane_down_confirmed(header.chunk);
-      return {};
+    case wire::FrameType::kLaneDown: peer_.lane_down_asked(header.chunk); return {};
+    case wire::FrameType::kLaneDownAck: peer_.lane_down_confirmed(header.chunk); return {};
     case wire::FrameType::kPing: {
       wire::Header pong;
       pong.type = wire::FrameType::kPong;
@@ -377,11 +379,8 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
     case wire::FrameType::kPong:
       peer_received_.store(header.transfer, std::memory_order_relaxed);
       return {};
-    case wire::FrameType::kBye:
-      peer_.peer_said_bye();
-      return {};
-    default:
-      return peer_error(TCPX_PROTOCOL_ERROR, "frame type without meaning here");
+    case wire::FrameType::kBye: peer_.peer_said_bye(); return {};
+    default: return peer_error(TCPX_PROTOCOL_ERROR, "frame type without meaning here");
   }
 }
 
@@ -525,12 +524,13 @@ std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
   uint64_t offset = 0;
   if (oldest->transfer)
     for (uint32_t i = 0; i < oldest->chunk; ++i) offset += oldest->transfer->plan.chunks[i].bytes;
-  return strf("lane {} to {}: transfer {} chunk {} at offset {} ({} bytes, {}) has waited "
-                     "{} ms; {} chunks outstanding, {} bytes sent, peer says it has received {} "
-                     "payload bytes", index_, lane_->remote(), oldest->transfer_id, oldest->chunk,
-                     offset, oldest->bytes, oldest->frame ? "not yet out" : "awaiting the answer",
-                     (now - oldest->since) / kMilli, used_, lane_->counters().bytes_out.load(),
-                     peer_received());
+  return strf(
+      "lane {} to {}: transfer {} chunk {} at offset {} ({} bytes, {}) has waited "
+      "{} ms; {} chunks outstanding, {} bytes sent, peer says it has received {} "
+      "payload bytes",
+      index_, lane_->remote(), oldest->transfer_id, oldest->chunk, offset, oldest->bytes,
+      oldest->frame ? "not yet out" : "awaiting the answer", (now - oldest->since) / kMilli, used_,
+      lane_->counters().bytes_out.load(), peer_received());
 }
 
 // ---- the end of the lane -------------------------------------------------------------------

@@ -89,10 +89,10 @@ class PeerLane final : public LaneSink {
     uint32_t chunk = 0;
     uint64_t bytes = 0;
     Nanos since = 0;
-    TxFrame* frame = nullptr;            // until it is out
-    RxChunk* landing = nullptr;          // READ: its data is arriving or being placed
+    TxFrame* frame = nullptr;    // until it is out
+    RxChunk* landing = nullptr;  // READ: its data is arriving or being placed
     bool is_read = false;
-    bool answered = false;               // settled when `frame` is out
+    bool answered = false;  // settled when `frame` is out
     tcpx_code answer = TCPX_OK;
   };
 
@@ -142,12 +142,12 @@ class PeerLane final : public LaneSink {
   bool bye_sent_ = false;
   bool waiting_staging_ = false;
 
-  std::vector<Outstanding> outstanding_;   // window entries
+  std::vector<Outstanding> outstanding_;  // window entries
   uint32_t used_ = 0;
-  uint32_t serving_ = 0;                   // kData frames queued for the peer
-  std::vector<RxChunk*> placing_;          // in order of arrival
+  uint32_t serving_ = 0;           // kData frames queued for the peer
+  std::vector<RxChunk*> placing_;  // in order of arrival
   uint64_t payload_received_ = 0;
-  std::atomic<double> rate_{0};            // smoothed; written in the exclusive section
+  std::atomic<double> rate_{0};  // smoothed; written in the exclusive section
   Nanos last_answer_ = 0;
 
   // Pools: filled once, then nothing is allocated.

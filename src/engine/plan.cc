@@ -13,8 +13,8 @@ Status check_local(const tcpx_local_piece& piece, size_t index, const RegionView
   if (piece.offset > view.length || piece.length > view.length - piece.offset)
     return bad_call(TCPX_OUT_OF_RANGE,
                     strf("piece {}: local offset {} + length {} leaves region {:#x} of {} "
-                                "bytes", index, piece.offset, piece.length, piece.region,
-                                view.length));
+                         "bytes",
+                         index, piece.offset, piece.length, piece.region, view.length));
   return {};
 }
 
@@ -26,22 +26,23 @@ Status check_remote(const PlanRequest& request, size_t index) {
   if (piece.length != request.local[index].length)
     return bad_call(TCPX_INVALID_ARGUMENT,
                     strf("piece {}: local length {} and remote length {} differ", index,
-                                request.local[index].length, piece.length));
+                         request.local[index].length, piece.length));
   if (request.remote_engine != nullptr &&
       memcmp(region->engine_id, request.remote_engine, sizeof region->engine_id) != 0)
     return bad_call(TCPX_INVALID_ARGUMENT,
                     strf("piece {}: the remote region belongs to another engine than this "
-                                "peer; import the description this peer exported", index));
+                         "peer; import the description this peer exported",
+                         index));
   uint32_t needed = request.op == TCPX_WRITE ? TCPX_REMOTE_WRITE : TCPX_REMOTE_READ;
   if ((region->access & needed) == 0)
     return bad_call(TCPX_ACCESS_DENIED,
-                    strf("piece {}: the peer did not register region {:#x} for remote {}",
-                                index, region->id, request.op == TCPX_WRITE ? "write" : "read"));
+                    strf("piece {}: the peer did not register region {:#x} for remote {}", index,
+                         region->id, request.op == TCPX_WRITE ? "write" : "read"));
   if (piece.offset > region->length || piece.length > region->length - piece.offset)
     return bad_call(TCPX_OUT_OF_RANGE,
                     strf("piece {}: remote offset {} + length {} leaves region {:#x} of {} "
-                                "bytes", index, piece.offset, piece.length, region->id,
-                                region->length));
+                         "bytes",
+                         index, piece.offset, piece.length, region->id, region->length));
   return {};
 }
 

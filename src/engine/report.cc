@@ -43,17 +43,17 @@ Json lane_json(PeerLane& lane) {
   const LaneCounters& c = lane.lane().counters();
   auto get = [](const std::atomic<uint64_t>& value) { return value.load(); };
   Json out = {{"index", lane.index()},
-          {"open", lane.open()},
-          {"path", lane.lane().path()},
-          {"interface", lane.lane().interface()},
-          {"remote", lane.lane().remote()},
-          {"bytes_out", get(c.bytes_out)},
-          {"bytes_in", get(c.bytes_in)},
-          {"frames_out", get(c.frames_out)},
-          {"frames_in", get(c.frames_in)},
-          {"send_calls", get(c.send_calls)},
-          {"receive_calls", get(c.receive_calls)},
-          {"chunks_in_flight", lane.in_flight()}};
+              {"open", lane.open()},
+              {"path", lane.lane().path()},
+              {"interface", lane.lane().interface()},
+              {"remote", lane.lane().remote()},
+              {"bytes_out", get(c.bytes_out)},
+              {"bytes_in", get(c.bytes_in)},
+              {"frames_out", get(c.frames_out)},
+              {"frames_in", get(c.frames_in)},
+              {"send_calls", get(c.send_calls)},
+              {"receive_calls", get(c.receive_calls)},
+              {"chunks_in_flight", lane.in_flight()}};
   double sending = lane.lane().send_occupancy(), receiving = lane.lane().receive_occupancy();
   if (sending >= 0) out["send_window_occupancy"] = sending;
   if (receiving >= 0) out["receive_window_occupancy"] = receiving;

@@ -33,9 +33,9 @@ struct EngineCounters {
   std::atomic<uint64_t> transfers_posted{0};
   std::atomic<uint64_t> transfers_done{0};
   std::atomic<uint64_t> transfers_failed{0};
-  std::atomic<uint64_t> chunks_sent{0};       // as initiator: WRITE chunks out
-  std::atomic<uint64_t> chunks_received{0};   // payload chunks placed here
-  std::atomic<uint64_t> chunks_live{0};       // handed to lanes and not settled
+  std::atomic<uint64_t> chunks_sent{0};      // as initiator: WRITE chunks out
+  std::atomic<uint64_t> chunks_received{0};  // payload chunks placed here
+  std::atomic<uint64_t> chunks_live{0};      // handed to lanes and not settled
   std::atomic<uint64_t> notifications_in{0};
   std::atomic<uint64_t> notifications_out{0};
   std::atomic<uint64_t> notification_repeats{0};

@@ -37,18 +37,18 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   std::atomic<Loop*> driving{nullptr};  // a waiter sleeps in this loop: nudge it at the end
 
   // ---- guarded by peer->mu ----
-  uint64_t id = 0;                 // of this post, unique in the session
-  uint32_t home = kAnyLane;        // the only lane that may carry it, unless kAnyLane
-  uint32_t next_chunk = 0;         // first chunk not yet handed to a lane
-  uint32_t in_flight = 0;          // chunks at lanes or waiting for a lost lane's fence
-  uint32_t settled = 0;            // chunks confirmed
-  std::vector<uint32_t> again;     // chunks to send again (lane lost)
-  bool queued = false;             // in the peer's run queue
-  bool live = false;               // in the peer's list of live transfers
-  size_t live_at = 0;              // where
-  bool held = false;             // a plugin that hangs may still use the local memory
-  bool ending = false;             // failed or cancelled: hand out no more chunks
-  Status status;                   // how it failed
+  uint64_t id = 0;              // of this post, unique in the session
+  uint32_t home = kAnyLane;     // the only lane that may carry it, unless kAnyLane
+  uint32_t next_chunk = 0;      // first chunk not yet handed to a lane
+  uint32_t in_flight = 0;       // chunks at lanes or waiting for a lost lane's fence
+  uint32_t settled = 0;         // chunks confirmed
+  std::vector<uint32_t> again;  // chunks to send again (lane lost)
+  bool queued = false;          // in the peer's run queue
+  bool live = false;            // in the peer's list of live transfers
+  size_t live_at = 0;           // where
+  bool held = false;            // a plugin that hangs may still use the local memory
+  bool ending = false;          // failed or cancelled: hand out no more chunks
+  Status status;                // how it failed
   Nanos deadline = kNever;
   std::shared_ptr<Notice> notice;  // to send when the data is settled
   int waiters = 0;
@@ -59,7 +59,7 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   uint64_t retries = 0;
   uint64_t staging_bytes = 0;
   uint32_t lanes_lost = 0;
-  std::vector<LaneShare> shares;   // by lane index
+  std::vector<LaneShare> shares;  // by lane index
 
   bool has_work() const { return !ending && (!again.empty() || next_chunk < plan.chunks.size()); }
   bool in_progress() const { return code.load(std::memory_order_acquire) == TCPX_IN_PROGRESS; }

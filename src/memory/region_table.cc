@@ -33,7 +33,8 @@ Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* 
   if (access & ~(TCPX_REMOTE_READ | TCPX_REMOTE_WRITE))
     return bad_call(TCPX_INVALID_ARGUMENT,
                     strf("unknown access bits {:#x}; use TCPX_REMOTE_READ and "
-                                "TCPX_REMOTE_WRITE", access));
+                         "TCPX_REMOTE_WRITE",
+                         access));
   std::lock_guard lock(mu_);
   uint32_t index;
   if (!free_.empty()) {

@@ -21,8 +21,12 @@ namespace tcpx {
 constexpr uint64_t make_region_id(uint32_t slot, uint32_t generation) {
   return uint64_t{generation} << 32 | slot;
 }
-constexpr uint32_t region_slot(uint64_t id) { return static_cast<uint32_t>(id); }
-constexpr uint32_t region_generation(uint64_t id) { return static_cast<uint32_t>(id >> 32); }
+constexpr uint32_t region_slot(uint64_t id) {
+  return static_cast<uint32_t>(id);
+}
+constexpr uint32_t region_generation(uint64_t id) {
+  return static_cast<uint32_t>(id >> 32);
+}
 
 struct RegionView {
   uint8_t* base = nullptr;

@@ -34,9 +34,9 @@ struct TxFrame {
   uint16_t trailer_status = TCPX_OK;
 
   // Progress, kept by the lane.
-  bool beside = false;              // its payload does not go through the stream
-  bool started = false;             // header is encoded, its bytes may be out
-  uint64_t left = 0;                // bytes of the whole frame not yet handed to the kernel
+  bool beside = false;   // its payload does not go through the stream
+  bool started = false;  // header is encoded, its bytes may be out
+  uint64_t left = 0;     // bytes of the whole frame not yet handed to the kernel
   size_t next_payload = 0;
   uint8_t head[wire::kHeaderBytes];
   uint8_t tail[wire::kTrailerBytes];
@@ -54,8 +54,8 @@ struct RxChunk {
   bool discard = false;            // receive and drop what is left
   tcpx_code refusal = TCPX_OK;     // why it is dropped
   uint8_t* staging = nullptr;
-  uint64_t ticket = 0;             // of a placing under way
-  std::vector<uint8_t> message;    // payload of a notification
+  uint64_t ticket = 0;           // of a placing under way
+  std::vector<uint8_t> message;  // payload of a notification
 
   void reset();
 };
@@ -135,7 +135,7 @@ class Lane : public LoopSource {
   const LaneCounters& counters() const { return counters_; }
 
  protected:
-  std::string remote_;     // address of the other end
+  std::string remote_;  // address of the other end
   LaneCounters counters_;
   uint32_t source_index_ = UINT32_MAX;
 };

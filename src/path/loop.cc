@@ -52,7 +52,9 @@ Loop::Loop(const Settings& settings)
   hot_scratch_.reserve(1024);
 }
 
-Loop::~Loop() { stop(); }
+Loop::~Loop() {
+  stop();
+}
 
 std::chrono::nanoseconds Loop::patience_left() const {
   Nanos left = lost_.load() ? 0 : settings_.hang_patience - round_time(now_ns());
@@ -66,8 +68,10 @@ bool Loop::stop() {
   {
     std::unique_lock lock(end_mu_);
     auto ended = [&] { return thread_ended_ || !thread_.joinable(); };
-    if (!settings_.own_thread_only) ended_cv_.wait(lock, ended);
-    else if (!ended_cv_.wait_for(lock, patience_left(), ended)) lost_.store(true);
+    if (!settings_.own_thread_only)
+      ended_cv_.wait(lock, ended);
+    else if (!ended_cv_.wait_for(lock, patience_left(), ended))
+      lost_.store(true);
     if (lost_.load()) return false;
   }
   if (thread_.joinable()) thread_.join();

@@ -102,9 +102,7 @@ class Loop {
     Nanos began = round_began_.load(std::memory_order_relaxed);
     return began == 0 ? 0 : now - began;
   }
-  bool hangs(Nanos now) const {
-    return lost_.load() || round_time(now) > settings_.hang_patience;
-  }
+  bool hangs(Nanos now) const { return lost_.load() || round_time(now) > settings_.hang_patience; }
 
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
 
@@ -140,16 +138,16 @@ class Loop {
   std::thread thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> stopped_{false};
-  std::atomic<bool> lost_{false};           // hung when it was to be stopped
-  std::atomic<Nanos> round_began_{0};       // own_thread_only
+  std::atomic<bool> lost_{false};      // hung when it was to be stopped
+  std::atomic<Nanos> round_began_{0};  // own_thread_only
   std::mutex end_mu_;
   std::condition_variable ended_cv_;
   bool thread_ended_ = false;
 
-  std::mutex drive_mu_;                     // the exclusive section
-  std::atomic<bool> asleep_{true};          // nobody polls: wakes need a signal
-  std::atomic<bool> thread_wants_{false};   // the thread met a driver: arm when leaving
-  std::atomic<int> callers_wanting_{0};     // callers the thread gives way to
+  std::mutex drive_mu_;                    // the exclusive section
+  std::atomic<bool> asleep_{true};         // nobody polls: wakes need a signal
+  std::atomic<bool> thread_wants_{false};  // the thread met a driver: arm when leaving
+  std::atomic<int> callers_wanting_{0};    // callers the thread gives way to
 
   std::atomic<bool> any_wake_{false};
   std::vector<std::atomic<uint64_t>> wake_bits_;
@@ -168,8 +166,8 @@ class Loop {
   int engaged_ = 0;
   // Spinning pays while the other side has a core of its own to answer on; if it has to wait for
   // ours, every spin delays it. What the last spins brought decides how long the next one is.
-  Nanos spin_budget_ = 0;      // 0..settings_.spin
-  Nanos idle_since_ = 0;       // 0: the last poll found work
+  Nanos spin_budget_ = 0;  // 0..settings_.spin
+  Nanos idle_since_ = 0;   // 0: the last poll found work
   Nanos last_poll_ = 0;
   bool spun_in_vain_ = false;  // gave up spinning before this sleep
   uint32_t spins_skipped_ = 0;

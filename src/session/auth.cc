@@ -52,11 +52,10 @@ void take(wire::Digest& digest, Key* out) {
 }
 
 Status key_file_error(const std::string& path, std::string_view what) {
-  return bad_call(
-      TCPX_BAD_CONFIG,
-      strf("auth_key_file '{0}': {1}; to make a key: (umask 077; head -c 32 "
-                  "/dev/urandom | base64 > '{0}'), and give the same file to every peer",
-                  path, what));
+  return bad_call(TCPX_BAD_CONFIG,
+                  strf("auth_key_file '{0}': {1}; to make a key: (umask 077; head -c 32 "
+                       "/dev/urandom | base64 > '{0}'), and give the same file to every peer",
+                       path, what));
 }
 
 // Reads up to `buffer`'s size; `*length` says how much there was.
@@ -69,8 +68,7 @@ Status read_all(int fd, const std::string& path, std::span<uint8_t> buffer, size
       have += static_cast<size_t>(n);
     } else if (errno != EINTR) {
       const int err = errno;
-      return Status::system(err, TCPX_BLAST_NOTHING,
-                            strf("auth_key_file '{}': cannot read", path));
+      return Status::system(err, TCPX_BLAST_NOTHING, strf("auth_key_file '{}': cannot read", path));
     }
   }
   *length = have;
@@ -91,8 +89,8 @@ Status derive_engine_key(std::span<const uint8_t> secret, Key* out) {
   if (secret.size() < kMinSecretBytes || secret.size() > kMaxSecretBytes) {
     return bad_call(TCPX_BAD_CONFIG,
                     strf("the key has {} bytes, it needs {} to {}; to make one: head -c 32 "
-                                "/dev/urandom | base64",
-                                secret.size(), kMinSecretBytes, kMaxSecretBytes));
+                         "/dev/urandom | base64",
+                         secret.size(), kMinSecretBytes, kMaxSecretBytes));
   }
   // The label is the HMAC key and the secret the message (as in HKDF-Extract): as a key, a short
   // secret and the same with zero bytes appended would be equal.
@@ -170,10 +168,9 @@ Status load_key_file(const std::string& path, KeyFile* out) {
   if (status.ok()) {
     if (length > 0 && buffer[length - 1] == '\n') --length;
     if (length < kMinSecretBytes || length > kMaxSecretBytes) {
-      status = key_file_error(
-          path, strf("has {} bytes, a key has {} to {}",
-                            length > kMaxSecretBytes ? "too many" : strf("{}", length),
-                            kMinSecretBytes, kMaxSecretBytes));
+      status = key_file_error(path, strf("has {} bytes, a key has {} to {}",
+                                         length > kMaxSecretBytes ? "too many" : strf("{}", length),
+                                         kMinSecretBytes, kMaxSecretBytes));
     } else {
       out->secret = Secret(std::span(buffer).first(length));
       out->readable_by_others = (info.st_mode & (S_IRGRP | S_IROTH)) != 0;

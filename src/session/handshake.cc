@@ -30,13 +30,22 @@ auth::ChallengeBytes signed_part(const std::array<uint8_t, wire::kChallengeBytes
 }  // namespace
 
 Handshake::Handshake(Fd fd, HandshakeHost& host, Nanos deadline)
-    : fd_(std::move(fd)), host_(&host), deadline_(deadline), step_(Step::kAwaitHello),
-      remote_(remote_of(fd_.get())), in_need_(wire::kHelloBytes) {}
+    : fd_(std::move(fd)),
+      host_(&host),
+      deadline_(deadline),
+      step_(Step::kAwaitHello),
+      remote_(remote_of(fd_.get())),
+      in_need_(wire::kHelloBytes) {}
 
 Handshake::Handshake(Fd fd, std::string remote, const wire::Hello& hello, const auth::Key& key,
                      Nanos deadline)
-    : fd_(std::move(fd)), deadline_(deadline), step_(Step::kConnecting), connecting_(true),
-      remote_(std::move(remote)), hello_(hello), key_(key) {}
+    : fd_(std::move(fd)),
+      deadline_(deadline),
+      step_(Step::kConnecting),
+      connecting_(true),
+      remote_(std::move(remote)),
+      hello_(hello),
+      key_(key) {}
 
 template <size_t N, class Message>
 void Handshake::queue(const Message& message) {
@@ -66,8 +75,8 @@ Handshake::Progress Handshake::step() {
       if (connecting_) return Progress::kMore;
     }
     if (out_at_ < out_size_) {
-      ssize_t sent = send(fd_.get(), out_.data() + out_at_, out_size_ - out_at_,
-                          MSG_DONTWAIT | MSG_NOSIGNAL);
+      ssize_t sent =
+          send(fd_.get(), out_.data() + out_at_, out_size_ - out_at_, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
       if (sent < 0) return fail(connection_error(errno));
       out_at_ += static_cast<size_t>(sent);
@@ -80,7 +89,8 @@ Handshake::Progress Handshake::step() {
     if (got == 0)
       return fail(peer_error(TCPX_CONNECT_FAILED,
                              strf("{} closed the connection during the handshake; it may "
-                                         "not be a tcpx engine", remote_)));
+                                  "not be a tcpx engine",
+                                  remote_)));
     in_got_ += static_cast<size_t>(got);
     if (in_got_ == in_need_) after_receive();
   }
@@ -154,8 +164,9 @@ void Handshake::hello_received() {
   }
   if (status) status = auth::check_mode(host_->requires_auth(), hello_.authenticated);
   if (status && hello_.target_uid != wire::Uid{} && hello_.target_uid != host_->uid())
-    status = peer_error(TCPX_NOT_FOUND, "the client asked for another engine; its connection info "
-                                        "is of an engine that has gone");
+    status = peer_error(TCPX_NOT_FOUND,
+                        "the client asked for another engine; its connection info "
+                        "is of an engine that has gone");
   if (status) status = host_->key_for(hello_, &key_);
   if (!status) return refuse_challenge(status);
 
@@ -171,8 +182,8 @@ void Handshake::hello_received() {
     status = auth::make_proof(key_, auth::Role::kServer, hello_bytes_,
                               signed_part(challenge_bytes_), &challenge_.proof);
   if (status)
-    status = auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_),
-                                      &session_key_);
+    status =
+        auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_), &session_key_);
   if (!status) {
     fail(status);
     return;
@@ -188,7 +199,7 @@ void Handshake::challenge_received() {
   if (status && challenge_.status != TCPX_OK)
     status = peer_error(static_cast<tcpx_code>(challenge_.status),
                         strf("{} refused the connection: {}", remote_,
-                                    code_name(static_cast<tcpx_code>(challenge_.status))));
+                             code_name(static_cast<tcpx_code>(challenge_.status))));
   if (status) status = auth::check_mode(hello_.authenticated, challenge_.authenticated);
   if (status && hello_.target_uid != wire::Uid{} && challenge_.uid != hello_.target_uid)
     status = peer_error(TCPX_NOT_FOUND, strf("another engine answers at {}", remote_));
@@ -200,8 +211,8 @@ void Handshake::challenge_received() {
     status = auth::make_proof(key_, auth::Role::kClient, hello_bytes_,
                               signed_part(challenge_bytes_), &proof.proof);
   if (status)
-    status = auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_),
-                                      &session_key_);
+    status =
+        auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_), &session_key_);
   if (!status) {
     fail(status);
     return;
@@ -239,7 +250,7 @@ void Handshake::welcome_received() {
   if (status && welcome_.status != TCPX_OK)
     status = peer_error(static_cast<tcpx_code>(welcome_.status),
                         strf("{} refused the connection: {}", remote_,
-                                    code_name(static_cast<tcpx_code>(welcome_.status))));
+                             code_name(static_cast<tcpx_code>(welcome_.status))));
   if (!status) {
     fail(status);
     return;

@@ -40,7 +40,7 @@ class Handshake {
   Progress step();  // does what can be done now
   bool wants_write() const { return connecting_ || out_at_ < out_size_; }
   Nanos deadline() const { return deadline_; }
-  void expire();    // the deadline passed
+  void expire();  // the deadline passed
 
   int fd() const { return fd_.get(); }
   Fd take_fd() { return std::move(fd_); }
@@ -56,9 +56,18 @@ class Handshake {
 
  private:
   enum class Step {
-    kConnecting, kSendHello, kAwaitChallenge, kSendProof, kAwaitWelcome,   // client
-    kAwaitHello, kSendChallenge, kAwaitProof, kSendWelcome, kSendRefusal,  // server
-    kDone, kFailed
+    kConnecting,
+    kSendHello,
+    kAwaitChallenge,
+    kSendProof,
+    kAwaitWelcome,  // client
+    kAwaitHello,
+    kSendChallenge,
+    kAwaitProof,
+    kSendWelcome,
+    kSendRefusal,  // server
+    kDone,
+    kFailed
   };
 
   Progress fail(Status status);

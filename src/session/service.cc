@@ -8,7 +8,9 @@
 
 namespace tcpx {
 
-Service::~Service() { stop(); }
+Service::~Service() {
+  stop();
+}
 
 Status Service::start(std::vector<Fd> listeners) {
   listeners_ = std::move(listeners);
@@ -121,8 +123,10 @@ void Service::step(int fd) {
   auto found = entries_.find(fd);
   if (found == entries_.end()) return;
   Handshake& handshake = *found->second.handshake;
-  if (handshake.step() == Handshake::Progress::kMore) watch(fd, handshake.wants_write(), false);
-  else finish(fd, false);
+  if (handshake.step() == Handshake::Progress::kMore)
+    watch(fd, handshake.wants_write(), false);
+  else
+    finish(fd, false);
 }
 
 void Service::finish(int fd, bool timed_out) {
@@ -136,8 +140,10 @@ void Service::finish(int fd, bool timed_out) {
     return;
   }
   half_open_.fetch_sub(1);
-  if (done) owner_.accepted(handshake);
-  else owner_.refused(handshake, timed_out);
+  if (done)
+    owner_.accepted(handshake);
+  else
+    owner_.refused(handshake, timed_out);
 }
 
 void Service::expire(Nanos now) {

@@ -20,8 +20,8 @@ class ServiceOwner : public HandshakeHost {
   // All on the service thread.
   virtual void accepted(Handshake& handshake) = 0;                       // server side, done
   virtual void refused(const Handshake& handshake, bool timed_out) = 0;  // server side, failed
-  virtual void overloaded() = 0;             // a connection was closed: too many half-open
-  virtual Nanos tick(Nanos now) = 0;         // when to be called again
+  virtual void overloaded() = 0;      // a connection was closed: too many half-open
+  virtual Nanos tick(Nanos now) = 0;  // when to be called again
 };
 
 class Service {

@@ -75,18 +75,19 @@ Status parse_port_range(const std::string& text, PortRange* out) {
   size_t dash = text.find('-');
   uint64_t first = 0, last = 0;
   Status status = parse_count(text.substr(0, dash), &first);
-  if (status) status = dash == std::string::npos ? parse_count(text, &last)
-                                                 : parse_count(text.substr(dash + 1), &last);
+  if (status)
+    status = dash == std::string::npos ? parse_count(text, &last)
+                                       : parse_count(text.substr(dash + 1), &last);
   if (!status || first > last || last > 65535 || (first == 0 && last != 0))
     return bad_call(TCPX_BAD_CONFIG,
                     strf("port_range \"{}\": use 0 (any), a port like 20000, or a range "
-                                "like 20000-20099", text));
+                         "like 20000-20099",
+                         text));
   *out = {static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
   return {};
 }
 
-Status open_listener(const wire::Address& address, PortRange ports, Fd* out,
-                     wire::Address* bound) {
+Status open_listener(const wire::Address& address, PortRange ports, Fd* out, wire::Address* bound) {
   int err = 0;
   for (uint32_t port = ports.first; port <= ports.last; ++port) {
     Fd fd;
@@ -112,7 +113,7 @@ Status open_listener(const wire::Address& address, PortRange ports, Fd* out,
   if (err == EADDRINUSE)
     return Status(TCPX_BAD_CONFIG, TCPX_BLAST_ENGINE,
                   strf("every port of port_range {}-{} is in use on {}; widen the range",
-                              ports.first, ports.last, where));
+                       ports.first, ports.last, where));
   return Status::system(err, TCPX_BLAST_ENGINE,
                         strf("cannot listen on {} port {}", where, ports.first));
 }
@@ -132,8 +133,7 @@ Status start_connect(const wire::Address& remote, const wire::Address* local, Fd
                             strf("cannot send from {}", ip_to_string(from)));
   }
   socklen_t length = to_sockaddr(remote, &storage);
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 &&
-      errno != EINPROGRESS)
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 && errno != EINPROGRESS)
     return Status::system(errno, TCPX_BLAST_LANE, strf("connect {}", to_string(remote)));
   *out = std::move(fd);
   return {};

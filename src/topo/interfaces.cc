@@ -118,7 +118,7 @@ std::string list_text(const std::vector<LocalAddress>& all) {
   for (const LocalAddress& local : all) {
     int bits = local.address.prefix_length - (is_v4(local.address) ? kMappedBits : 0);
     out += strf("{}{} {}/{}", out.empty() ? "" : ", ", escaped(local.interface),
-                       ip_to_string(local.address), std::max(bits, 0));
+                ip_to_string(local.address), std::max(bits, 0));
   }
   return out.empty() ? "none" : out;
 }
@@ -163,16 +163,16 @@ Status choose_item(std::string_view item, const std::vector<LocalAddress>& all,
   if (found) return {};
   return bad_call(TCPX_BAD_CONFIG,
                   strf("interfaces: \"{}\" {}; there are: {}", escaped(item),
-                              unreachable ? "has only link-local IPv6 addresses, which peers "
-                                            "cannot connect to"
-                                          : "is no local interface that is up, address or network",
-                              list_text(all)));
+                       unreachable ? "has only link-local IPv6 addresses, which peers "
+                                     "cannot connect to"
+                                   : "is no local interface that is up, address or network",
+                       list_text(all)));
 }
 
 Status bad_endpoint(std::string_view text, std::string_view why) {
   return bad_call(TCPX_INVALID_ARGUMENT,
                   strf("\"{}\" {}, e.g. 10.0.0.1:20000, [fd00::1]:20000 or node7:20000",
-                              escaped(text.substr(0, 300)), why));
+                       escaped(text.substr(0, 300)), why));
 }
 
 Status resolve(const std::string& host, std::vector<wire::Address>* out) {
@@ -182,7 +182,9 @@ Status resolve(const std::string& host, std::vector<wire::Address>* out) {
   addrinfo* list = nullptr;
   int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
   std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(error == 0 ? list : nullptr,
-                                                       [](addrinfo* l) { if (l) freeaddrinfo(l); });
+                                                       [](addrinfo* l) {
+                                                         if (l) freeaddrinfo(l);
+                                                       });
   // In the system's order of preference. Link-local IPv6 would need a scope.
   for (const addrinfo* entry = owner.get(); entry != nullptr; entry = entry->ai_next) {
     wire::Address address;
@@ -199,7 +201,7 @@ Status resolve(const std::string& host, std::vector<wire::Address>* out) {
   if (!out->empty()) return {};
   return bad_call(TCPX_CONNECT_FAILED,
                   strf("host \"{}\" cannot be resolved: {}", escaped(host),
-                              error == 0 ? "no usable address" : gai_strerror(error)));
+                       error == 0 ? "no usable address" : gai_strerror(error)));
 }
 
 }  // namespace
@@ -227,7 +229,8 @@ Status choose_addresses(std::string_view spec, const std::vector<LocalAddress>& 
     chosen = choose_auto(all);
     if (chosen.empty()) {
       return bad_call(TCPX_BAD_CONFIG, strf("interfaces=auto finds no usable address, not "
-                                                   "even loopback; there are: {}", list_text(all)));
+                                            "even loopback; there are: {}",
+                                            list_text(all)));
     }
     *out = std::move(chosen);
     return {};
@@ -254,8 +257,7 @@ std::string ip_to_string(const wire::Address& address) {
 
 std::string to_string(const wire::Address& address) {
   std::string ip = ip_to_string(address);
-  return is_v4(address) ? strf("{}:{}", ip, address.port)
-                        : strf("[{}]:{}", ip, address.port);
+  return is_v4(address) ? strf("{}:{}", ip, address.port) : strf("[{}]:{}", ip, address.port);
 }
 
 Status parse_ip(std::string_view text, wire::Address* out) {
@@ -268,9 +270,9 @@ Status parse_ip(std::string_view text, wire::Address* out) {
   } else if (!has_nul && inet_pton(AF_INET6, name.c_str(), &v6) == 1) {
     *out = from_v6(v6);
   } else {
-    return bad_call(TCPX_INVALID_ARGUMENT,
-                    strf("\"{}\" is not an IP address, e.g. 10.0.0.1 or fd00::1",
-                                escaped(text.substr(0, 80))));
+    return bad_call(
+        TCPX_INVALID_ARGUMENT,
+        strf("\"{}\" is not an IP address, e.g. 10.0.0.1 or fd00::1", escaped(text.substr(0, 80))));
   }
   return {};
 }

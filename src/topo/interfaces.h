@@ -11,8 +11,8 @@
 namespace tcpx {
 
 struct LocalAddress {
-  std::string interface;      // "eth1"
-  wire::Address address;      // port 0, prefix_length in the v6-mapped form (v4 /24 -> 120)
+  std::string interface;  // "eth1"
+  wire::Address address;  // port 0, prefix_length in the v6-mapped form (v4 /24 -> 120)
   bool loopback = false;
   bool link_local = false;
 };
@@ -27,8 +27,8 @@ Status choose_addresses(std::string_view spec, const std::vector<LocalAddress>& 
                         std::vector<LocalAddress>* out);
 
 // Text <-> address. parse_endpoint takes "1.2.3.4:5", "[::1]:5", "host:5" (resolves).
-std::string to_string(const wire::Address& address);            // "10.0.0.1:5" / "[::1]:5"
-std::string ip_to_string(const wire::Address& address);         // without port
+std::string to_string(const wire::Address& address);     // "10.0.0.1:5" / "[::1]:5"
+std::string ip_to_string(const wire::Address& address);  // without port
 Status parse_ip(std::string_view text, wire::Address* out);
 Status parse_endpoint(std::string_view text, wire::Address* out);
 // All addresses of a name, in the system's order of preference.

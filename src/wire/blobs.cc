@@ -50,9 +50,8 @@ bool info_check(AuthMode auth, std::span<const uint8_t> secret, std::span<const 
 }
 
 Status tampered(std::string_view what) {
-  return bad_call(
-      TCPX_TAMPERED,
-      strf("connection info {}; get it again from the engine that made it", what));
+  return bad_call(TCPX_TAMPERED,
+                  strf("connection info {}; get it again from the engine that made it", what));
 }
 
 // Says what the bytes are instead, where we know it: mixing the two blobs up is easy.
@@ -70,8 +69,8 @@ Status wrong_kind(std::string_view wanted, std::span<const uint8_t> in) {
 Status wrong_version(std::string_view what, uint16_t version, uint16_t ours) {
   return bad_call(TCPX_VERSION_MISMATCH,
                   strf("{} has version {}, this library reads version {}; use the same "
-                              "release of tcpx-p2p on both sides",
-                              what, version, ours));
+                       "release of tcpx-p2p on both sides",
+                       what, version, ours));
 }
 
 // Everything that can be said before the check is verified. `head` is the start of `in`.
@@ -80,8 +79,8 @@ Status check_envelope(std::span<const uint8_t> in, std::span<const uint8_t, kInf
   const auto total = get<uint16_t, 6>(head);
   const auto auth = get<uint8_t, 8>(head);
   if (total != in.size()) {
-    return tampered(strf("has {} bytes but was made with {}: it was cut off or added to",
-                                in.size(), total));
+    return tampered(
+        strf("has {} bytes but was made with {}: it was cut off or added to", in.size(), total));
   }
   if (auth > static_cast<uint8_t>(AuthMode::kSharedKey)) {
     return tampered(strf("was damaged (authentication mode {})", auth));
@@ -225,8 +224,7 @@ Status decode_region(std::span<const uint8_t> in, RegionDescription* out) {
     return wrong_version("region description", version, kRegionVersion);
   }
   const auto changed = [](std::string_view what) {
-    return bad_call(TCPX_TAMPERED,
-                    strf("region description {}; export the region again", what));
+    return bad_call(TCPX_TAMPERED, strf("region description {}; export the region again", what));
   };
   if (in.size() != kRegionDescriptionBytes) {
     return changed(strf("has {} bytes, not {}", in.size(), kRegionDescriptionBytes));

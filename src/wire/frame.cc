@@ -86,10 +86,10 @@ Status check_values(const Header& h, const Limits& limits) {
     return bad("{} frame: piece_count is {}, allowed are 1 to {}", name_of(h), h.piece_count,
                kMaxPieces);
   }
-  const uint64_t most = h.type == FrameType::kNotify    ? limits.max_notify_bytes
-                        : h.type == FrameType::kCarrier ? kMaxCarrierBytes
-                                                        : std::min(limits.max_chunk_bytes,
-                                                                   kMaxChunkBytes);
+  const uint64_t most = h.type == FrameType::kNotify ? limits.max_notify_bytes
+                        : h.type == FrameType::kCarrier
+                            ? kMaxCarrierBytes
+                            : std::min(limits.max_chunk_bytes, kMaxChunkBytes);
   if (h.payload_bytes > most) {
     return bad("{} frame: payload_bytes is {}, at most {} are allowed", name_of(h), h.payload_bytes,
                most);

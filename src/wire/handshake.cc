@@ -52,8 +52,8 @@ Status check_version(const char* message, uint16_t version) {
   if (version >= kOldestWireVersion && version <= kWireVersion) return {};
   return lane_error(TCPX_VERSION_MISMATCH,
                     strf("{}: the peer speaks wire version {}, this engine {} to {}; update "
-                                "the older of the two",
-                                message, version, kOldestWireVersion, kWireVersion));
+                         "the older of the two",
+                         message, version, kOldestWireVersion, kWireVersion));
 }
 
 Status check_magic(const char* message, uint32_t magic, uint32_t expected) {
@@ -128,7 +128,7 @@ void encode(const Hello& in, std::span<uint8_t, kHelloBytes> out) {
   put<4>(out, in.version);
   put<6>(out, static_cast<uint8_t>(in.kind));
   put<7>(out, static_cast<uint8_t>((in.authenticated ? kAuthenticatedFlag : 0) |
-                                  (in.offers_net ? kOffersNetFlag : 0)));
+                                   (in.offers_net ? kOffersNetFlag : 0)));
   put<8>(out, in.lane);
   put<12>(out, in.lanes);
   put<16>(out, in.session);

@@ -65,9 +65,9 @@ struct Hello {
   uint32_t lanes = 1;  // kNewSession: lanes the client wants
   // Largest chunk the client handles, kMinChunkBytes..kMaxChunkBytes (frame.h); 0 only in a join.
   uint64_t chunk_bytes = 0;
-  uint32_t window = 0;  // chunks in flight per lane the client takes; 0: as the server says
+  uint32_t window = 0;      // chunks in flight per lane the client takes; 0: as the server says
   bool offers_net = false;  // payload of this lane may go through a net plugin
-  std::string name;     // at most kNameBytes - 1
+  std::string name;         // at most kNameBytes - 1
   bool operator==(const Hello&) const = default;
 };
 

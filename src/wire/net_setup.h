@@ -46,7 +46,8 @@ struct NetSetup {
 };
 
 void encode(const NetSetup& in, std::span<uint8_t, kNetSetupBytes> out);
-Status decode(std::span<const uint8_t> in, NetSetup* out);  // any size; only kNetSetupBytes is right
+Status decode(std::span<const uint8_t> in,
+              NetSetup* out);  // any size; only kNetSetupBytes is right
 
 // What the sender shows through its comm, and the receiver expects.
 [[nodiscard]] bool net_proof(std::span<const uint8_t> session_key, uint32_t lane,

@@ -10,7 +10,9 @@ namespace {
 std::atomic<uint64_t> count{0};
 }
 
-uint64_t tcpx::test::allocations() { return count.load(std::memory_order_relaxed); }
+uint64_t tcpx::test::allocations() {
+  return count.load(std::memory_order_relaxed);
+}
 
 // Sanitizers bring their own, which also check that new and delete match.
 #if !defined(TCPX_TEST_ASAN) && !defined(TCPX_TEST_TSAN)
@@ -28,16 +30,40 @@ void* counted(std::size_t size, std::align_val_t alignment) {
 }
 }  // namespace
 
-void* operator new(std::size_t size) { return counted(size); }
-void* operator new[](std::size_t size) { return counted(size); }
-void* operator new(std::size_t size, std::align_val_t a) { return counted(size, a); }
-void* operator new[](std::size_t size, std::align_val_t a) { return counted(size, a); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void* operator new(std::size_t size) {
+  return counted(size);
+}
+void* operator new[](std::size_t size) {
+  return counted(size);
+}
+void* operator new(std::size_t size, std::align_val_t a) {
+  return counted(size, a);
+}
+void* operator new[](std::size_t size, std::align_val_t a) {
+  return counted(size, a);
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
 #endif

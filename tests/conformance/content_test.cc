@@ -8,7 +8,7 @@ class Content : public Conformance {
  protected:
   std::vector<uint64_t> sizes() const {
     uint64_t chunk = row().chunk;
-    return {0,         1,     2,         4095,         4096,         4097,
+    return {0,         1,     2,         4095,          4096,          4097,
             chunk - 1, chunk, chunk + 1, 2 * chunk + 7, 5 * chunk / 2, (3u << 20) + 5};
   }
   void moves_every_size(tcpx_op op) {
@@ -26,8 +26,12 @@ class Content : public Conformance {
   }
 };
 
-TEST_P(Content, WriteDoneMeansTheBytesAreInTheDestination) { moves_every_size(TCPX_WRITE); }
-TEST_P(Content, ReadDoneMeansTheBytesAreInTheDestination) { moves_every_size(TCPX_READ); }
+TEST_P(Content, WriteDoneMeansTheBytesAreInTheDestination) {
+  moves_every_size(TCPX_WRITE);
+}
+TEST_P(Content, ReadDoneMeansTheBytesAreInTheDestination) {
+  moves_every_size(TCPX_READ);
+}
 
 TEST_P(Content, OddAlignmentOnEitherSideMovesExactlyTheAskedBytes) {
   Remote& peer = connected_peer();
@@ -40,8 +44,8 @@ TEST_P(Content, OddAlignmentOnEitherSideMovesExactlyTheAskedBytes) {
   for (Offsets offset : {Offsets{0, 1}, {1, 0}, {3, 5}, {7, 4095}, {63, 64}, {4097, 2}})
     for (uint64_t size : {uint64_t{1}, uint64_t{13}, uint64_t{4097}, row().chunk + 1})
       for (tcpx_op op : kBothOps) {
-        SCOPED_TRACE(strf("{} local+{} remote+{} {} bytes", op_name(op), offset.local,
-                                 offset.remote, size));
+        SCOPED_TRACE(
+            strf("{} local+{} remote+{} {} bytes", op_name(op), offset.local, offset.remote, size));
         move(peer, op, local, remote, {{offset.local, offset.remote, size}});
         if (HasFailure()) return;
       }
@@ -223,8 +227,8 @@ TEST_P(LongContent, TransfersLongerThan4GiB) {
   tcpx_remote_region remote = peer.program.memory("big", length, kReadWrite, 92);
   for (tcpx_op op : kBothOps) {
     Transfer transfer;
-    ASSERT_TRUE(succeeded(
-        engine.prepare(peer.id, op, {{local.region, 0, length}}, {{&remote, 0, length}}, &transfer)));
+    ASSERT_TRUE(succeeded(engine.prepare(peer.id, op, {{local.region, 0, length}},
+                                         {{&remote, 0, length}}, &transfer)));
     ASSERT_TRUE(succeeded(transfer.post()));
     ASSERT_TRUE(succeeded(transfer.wait(Ms{55'000})));
     EXPECT_EQ(transfer.receipt().bytes, length);

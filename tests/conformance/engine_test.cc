@@ -50,10 +50,16 @@ TEST(Engine, BadOptionsAreErrorsThatNameTheNearestOne) {
   Result result = Engine::create(loopback_options({{"lane", "4"}}), &engine);
   EXPECT_EQ(result.code(), TCPX_BAD_CONFIG);
   EXPECT_NE(result.text().find("lanes"), std::string::npos) << result.text();
-  for (Options bad : {Options{{"lanes", "many"}}, {{"lanes", "-1"}}, {{"lanes", "65"}},
-                      {{"chunk_bytes", "3"}}, {{"chunk_bytes", "1G"}}, {{"deadline", "5"}},
-                      {{"pacing", "maybe"}}, {{"striping", "random"}},
-                      {{"interfaces", "nosuchdevice0"}}, {{"port_range", "9-5"}},
+  for (Options bad : {Options{{"lanes", "many"}},
+                      {{"lanes", "-1"}},
+                      {{"lanes", "65"}},
+                      {{"chunk_bytes", "3"}},
+                      {{"chunk_bytes", "1G"}},
+                      {{"deadline", "5"}},
+                      {{"pacing", "maybe"}},
+                      {{"striping", "random"}},
+                      {{"interfaces", "nosuchdevice0"}},
+                      {{"port_range", "9-5"}},
                       {{"auth_key", "x"}, {"auth_key_file", "/tmp/x"}}}) {
     Result each = Engine::create(loopback_options(bad), &engine);
     EXPECT_EQ(each.code(), TCPX_BAD_CONFIG) << bad[0].first << "=" << bad[0].second;
@@ -193,7 +199,7 @@ TEST(Engine, InstallsNoSignalHandlerAndPrintsNothing) {
   ::dup2(err, 2);
   ::close(out);
   ::close(err);
-  struct stat size{};
+  struct stat size {};
   ::fstat(file, &size);
   ::close(file);
   ::unlink(path);

@@ -124,8 +124,10 @@ class Conformance : public ::testing::TestWithParam<Case> {
       if (span.length == 0) continue;
       uint8_t* mine = local.expected.data() + span.local;
       uint8_t* theirs = remote.expected.data() + span.remote;
-      if (op == TCPX_WRITE) std::memcpy(theirs, mine, span.length);
-      else std::memcpy(mine, theirs, span.length);
+      if (op == TCPX_WRITE)
+        std::memcpy(theirs, mine, span.length);
+      else
+        std::memcpy(mine, theirs, span.length);
     }
   }
   // Prepares, posts, waits, and expects success.
@@ -159,16 +161,18 @@ class Conformance : public ::testing::TestWithParam<Case> {
   std::vector<std::unique_ptr<Remote>> peers_;
 };
 
-inline const char* op_name(tcpx_op op) { return op == TCPX_WRITE ? "WRITE" : "READ"; }
+inline const char* op_name(tcpx_op op) {
+  return op == TCPX_WRITE ? "WRITE" : "READ";
+}
 inline constexpr tcpx_op kBothOps[] = {TCPX_WRITE, TCPX_READ};
 
-#define TCPX_INSTANTIATE_CONFORMANCE(suite)                                     \
-  INSTANTIATE_TEST_SUITE_P(Paths, suite, ::testing::ValuesIn(cases()),          \
+#define TCPX_INSTANTIATE_CONFORMANCE(suite)                            \
+  INSTANTIATE_TEST_SUITE_P(Paths, suite, ::testing::ValuesIn(cases()), \
                            [](const auto& each) { return name_of(each.param); })
 
 // For what only one row is about.
-#define TCPX_INSTANTIATE_CONFORMANCE_ROW(suite, row_name)                       \
-  INSTANTIATE_TEST_SUITE_P(Paths, suite, ::testing::ValuesIn(cases(row_name)),  \
+#define TCPX_INSTANTIATE_CONFORMANCE_ROW(suite, row_name)                      \
+  INSTANTIATE_TEST_SUITE_P(Paths, suite, ::testing::ValuesIn(cases(row_name)), \
                            [](const auto& each) { return name_of(each.param); })
 
 }  // namespace tcpx::test

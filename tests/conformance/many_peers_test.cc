@@ -1,6 +1,6 @@
 // 64 peers in one process: threads do not grow with them, memory is bounded, every one works.
-#include "fixture.h"
 #include "../support/proc.h"
+#include "fixture.h"
 
 namespace tcpx::test {
 namespace {

@@ -176,7 +176,8 @@ TEST_P(Misuse, DisconnectEndsTransfersAndForgetsThePeer) {
   EXPECT_TRUE(eventually([&] {
     Reply reply = peer.program.call("peer_info {}", at_peer);
     return !reply.ok() || std::stoi(reply.text) == TCPX_PEER_CLOSED;
-  })) << "the other side is told that we left: " << peer.program.call("peer_info {}", at_peer).text;
+  })) << "the other side is told that we left: "
+      << peer.program.call("peer_info {}", at_peer).text;
 
   ASSERT_TRUE(succeeded(engine.connect(peer.program.info(), &peer.id)));
   ASSERT_TRUE(succeeded(engine.peer_wait(peer.id, kLong)));

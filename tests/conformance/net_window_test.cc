@@ -1,5 +1,5 @@
-// Very many requests through the net path: the windows are credits, so strict mode never refuses one
-// (S22), and they are kept full. The emulator's own counters are the witness.
+// Very many requests through the net path: the windows are credits, so strict mode never refuses
+// one (S22), and they are kept full. The emulator's own counters are the witness.
 #include <dlfcn.h>
 
 #include "../../plugins/tcpx_emu/tcpx_emu.h"
@@ -11,7 +11,9 @@ namespace {
 constexpr uint64_t kRequest = 4096;
 constexpr uint64_t kBytes = smaller_if_sanitized<uint64_t>(128 << 20, 16 << 20);
 // A million takes half a minute: TCPX_TEST_LONG=1.
-uint64_t posts_wanted() { return long_tests() ? 1'000'000 : 100'000; }
+uint64_t posts_wanted() {
+  return long_tests() ? 1'000'000 : 100'000;
+}
 
 tcpx_emu_counters emulator_counters() {
   void* library = ::dlopen(TCPX_TEST_EMULATOR_PATH, RTLD_NOW | RTLD_NOLOAD);

@@ -54,9 +54,17 @@ TEST_P(Regions, OutOfRangeIsCaughtBeforeAnythingIsSent) {
   struct Bad {
     uint64_t local, remote, length;
   };
-  for (Bad bad : {Bad{0, 0, 4097}, {0, 4096, 1}, {0, 1, 4096}, {8192, 0, 1}, {4097, 0, 4096},
-                  {0, huge, 1}, {0, huge - 10, 100}, {huge, 0, 1}, {huge - 10, 0, 100},
-                  {0, 0, huge}, {1, 1, huge}})
+  for (Bad bad : {Bad{0, 0, 4097},
+                  {0, 4096, 1},
+                  {0, 1, 4096},
+                  {8192, 0, 1},
+                  {4097, 0, 4096},
+                  {0, huge, 1},
+                  {0, huge - 10, 100},
+                  {huge, 0, 1},
+                  {huge - 10, 0, 100},
+                  {0, 0, huge},
+                  {1, 1, huge}})
     for (tcpx_op op : kBothOps) {
       SCOPED_TRACE(strf("{} +{} +{} {}", op_name(op), bad.local, bad.remote, bad.length));
       Transfer transfer;
@@ -80,13 +88,19 @@ TEST_P(Regions, OutOfRangeIsRefusedByTheOwnerEvenIfTheSenderLies) {
     uint64_t offset, length;
   };
   uint64_t asked = 0;
-  for (Bad bad : {Bad{0, 4097}, {4095, 2}, {4096, 1}, {5000, 100}, {0, 2 * row().chunk},
-                  {UINT64_MAX - 100, 64}, {UINT64_MAX - 4096, 4096}, {uint64_t{1} << 32, 100}})
+  for (Bad bad : {Bad{0, 4097},
+                  {4095, 2},
+                  {4096, 1},
+                  {5000, 100},
+                  {0, 2 * row().chunk},
+                  {UINT64_MAX - 100, 64},
+                  {UINT64_MAX - 4096, 4096},
+                  {uint64_t{1} << 32, 100}})
     for (tcpx_op op : kBothOps) {
       SCOPED_TRACE(strf("{} +{} {}", op_name(op), bad.offset, bad.length));
-      EXPECT_EQ(refused_by_owner(peer, op, {local.id, 0, bad.length},
-                                 {&forged, bad.offset, bad.length}),
-                TCPX_OUT_OF_RANGE);
+      EXPECT_EQ(
+          refused_by_owner(peer, op, {local.id, 0, bad.length}, {&forged, bad.offset, bad.length}),
+          TCPX_OUT_OF_RANGE);
       ++asked;
     }
   EXPECT_GE(peer_counter(peer, "rejected_ranges"), before + asked) << "refusals are counted";
@@ -126,7 +140,9 @@ TEST_P(Regions, AccessBitsAreHeldByTheOwner) {
     PeerRegion* region;
     tcpx_op op;
   };
-  for (Bad bad : {Bad{&read_only, TCPX_WRITE}, {&write_only, TCPX_READ}, {&closed, TCPX_WRITE},
+  for (Bad bad : {Bad{&read_only, TCPX_WRITE},
+                  {&write_only, TCPX_READ},
+                  {&closed, TCPX_WRITE},
                   {&closed, TCPX_READ}}) {
     SCOPED_TRACE(strf("{} {}", bad.region->name, op_name(bad.op)));
     Transfer transfer;
@@ -237,8 +253,8 @@ TEST_P(Regions, OverlappingAndRepeatedRegistrationsAreIndependent) {
   ASSERT_TRUE(succeeded(engine.register_memory(base, 8192, 0, &again)));
   ASSERT_TRUE(succeeded(engine.deregister(again)));
   for (auto [region, shift] : {std::pair{local.id, uint64_t{0}}, {inner, uint64_t{1000}}}) {
-    ASSERT_TRUE(succeeded(
-        attempt(peer, TCPX_WRITE, {region, 0, 500}, {&remote.remote, shift, 500})));
+    ASSERT_TRUE(
+        succeeded(attempt(peer, TCPX_WRITE, {region, 0, 500}, {&remote.remote, shift, 500})));
     std::memcpy(remote.expected.data() + shift, local.expected.data() + shift, 500);
   }
   peer.expect_intact(remote);
@@ -256,8 +272,7 @@ class Descriptions : public ::testing::Test {
 
 TEST_F(Descriptions, ExportAndImportRoundTrip) {
   tcpx_region region = 0;
-  ASSERT_TRUE(
-      succeeded(engine.register_memory(memory.address(), 4096, TCPX_REMOTE_READ, &region)));
+  ASSERT_TRUE(succeeded(engine.register_memory(memory.address(), 4096, TCPX_REMOTE_READ, &region)));
   Bytes bytes;
   ASSERT_TRUE(succeeded(engine.export_region(region, &bytes)));
   tcpx_remote_region remote{};

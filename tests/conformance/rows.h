@@ -47,11 +47,21 @@ inline const std::vector<Row>& rows() {
       {"tcp_host_2threads", "tcp", "host", 3, 1 << 20, {{"io_threads", "2"}}},
       // The emulator takes host memory for device memory: scattered fragments, unpacked by the CPU.
       {"net_host_1lane", "net", "host", 1, 512 << 10, {}, {{"TCPX_EMU_FRAGMENTS", "mixed"}}},
-      {"net_host_4lanes", "net", "host", 4, 512 << 10, {{"net_sockets", "4"}},
+      {"net_host_4lanes",
+       "net",
+       "host",
+       4,
+       512 << 10,
+       {{"net_sockets", "4"}},
        {{"TCPX_EMU_FRAGMENTS", "random"}, {"TCPX_EMU_SHUFFLE", "1"}}},
       // Chunks of several requests, requests in parts over eight sockets.
-      {"net_host_64k_requests", "net", "host", 2, 1 << 20,
-       {{"net_chunk", "64K"}, {"net_sockets", "8"}}, {{"TCPX_EMU_FRAGMENTS", "mtu"}}},
+      {"net_host_64k_requests",
+       "net",
+       "host",
+       2,
+       1 << 20,
+       {{"net_chunk", "64K"}, {"net_sockets", "8"}},
+       {{"TCPX_EMU_FRAGMENTS", "mtu"}}},
       {"net_host_direct", "net", "host", 2, 512 << 10, {{"net_memory", "host"}}, {}},
       {"net_host_plain", "net", "host", 2, 512 << 10, {}, {{"TCPX_EMU_TYPE", "host"}}},
   };
@@ -65,11 +75,13 @@ struct Case {
 inline std::string name_of(const Case& c) {
   return c.row->name + (c.placement == Placement::kThread ? "_thread" : "_process");
 }
-inline void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
+inline void PrintTo(const Case& c, std::ostream* out) {
+  *out << name_of(c);
+}
 
-// Sanitizers make everything several times slower and look at one process: there every row runs with
-// its peer as a thread, and only the first row of each path with a process too; of the net rows
-// those that differ in how memory is touched.
+// Sanitizers make everything several times slower and look at one process: there every row runs
+// with its peer as a thread, and only the first row of each path with a process too; of the net
+// rows those that differ in how memory is touched.
 inline bool runs_here(const Row& row, Placement placement) {
   if (!kSanitized) return true;
   bool first = row.name == "tcp_host_1lane" || row.name == "net_host_1lane";

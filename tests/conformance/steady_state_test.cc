@@ -26,15 +26,15 @@ TEST_P(SteadyState, steady_state_allocates_nothing) {
   EXPECT_EQ(allocations() - before, 0u) << "over 1000 posts of " << length << " bytes";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    TcpHost, SteadyState,
-    ::testing::Combine(::testing::Values(1u, 4u), ::testing::Values(TCPX_WRITE, TCPX_READ),
-                       ::testing::Values(uint64_t{4096}, uint64_t{1} << 20)),
-    [](const auto& each) {
-      return std::string(op_name(std::get<1>(each.param))) +
-             (std::get<2>(each.param) == 4096 ? "_4KiB_" : "_1MiB_") +
-             std::to_string(std::get<0>(each.param)) + "lanes";
-    });
+INSTANTIATE_TEST_SUITE_P(TcpHost, SteadyState,
+                         ::testing::Combine(::testing::Values(1u, 4u),
+                                            ::testing::Values(TCPX_WRITE, TCPX_READ),
+                                            ::testing::Values(uint64_t{4096}, uint64_t{1} << 20)),
+                         [](const auto& each) {
+                           return std::string(op_name(std::get<1>(each.param))) +
+                                  (std::get<2>(each.param) == 4096 ? "_4KiB_" : "_1MiB_") +
+                                  std::to_string(std::get<0>(each.param)) + "lanes";
+                         });
 
 TEST(AllocCounter, SeesAllocations) {
   if (kSanitized) GTEST_SKIP() << "sanitizers replace operator new";

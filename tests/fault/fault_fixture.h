@@ -14,7 +14,9 @@ inline constexpr uint32_t kReadWrite = TCPX_REMOTE_READ | TCPX_REMOTE_WRITE;
 
 // Short times, so that faults are noticed within a test; longer under sanitizers, where a peer that
 // is merely slow must not look dead.
-inline std::string time_option(int64_t ms) { return std::to_string(patience(ms).count()) + "ms"; }
+inline std::string time_option(int64_t ms) {
+  return std::to_string(patience(ms).count()) + "ms";
+}
 inline Options fault_options(const Options& more = {}) {
   return merged(more, loopback_options({{"deadline", time_option(5'000)},
                                         {"connect_timeout", time_option(1'500)},

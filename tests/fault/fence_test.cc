@@ -26,7 +26,9 @@ void expect_no_trace(const Memory& memory, uint64_t seed) {
   ASSERT_EQ(first_trace(memory, Pattern(seed, kFence)), memory.size())
       << "memory that was given back was read";
 }
-Options lanes_and_chunks() { return fault_options({{"lanes", "3"}, {"chunk_bytes", "256K"}}); }
+Options lanes_and_chunks() {
+  return fault_options({{"lanes", "3"}, {"chunk_bytes", "256K"}});
+}
 
 // Both ends in this process, so that nothing happens between the fence and the look.
 class Fence : public ::testing::TestWithParam<tcpx_op> {
@@ -95,8 +97,8 @@ TEST_P(Fence, LocalDeregisterEndsTheTransferAndFreesTheMemory) {
     hits += code == TCPX_REGION_REVOKED;
     if (GetParam() == TCPX_WRITE) expect_no_trace(*pair.memory_b.memory, 600 + round);
     if (HasFailure()) return;
-    ASSERT_TRUE(succeeded(
-        pair.a.register_memory(pair.memory_a.data(), kBytes, 0, &pair.memory_a.region)));
+    ASSERT_TRUE(
+        succeeded(pair.a.register_memory(pair.memory_a.data(), kBytes, 0, &pair.memory_a.region)));
   }
   EXPECT_GT(hits, 0);
   expect_connection_works();
@@ -117,8 +119,8 @@ TEST_P(Fence, DeregisterAtTheOwnerEndsTheTransferAndFreesTheMemory) {
     hits += code != TCPX_OK;
     if (GetParam() == TCPX_READ) expect_no_trace(*pair.memory_a.memory, 700 + round);
     if (HasFailure()) return;
-    ASSERT_TRUE(succeeded(pair.b.register_memory(pair.memory_b.data(), kBytes, kReadWrite,
-                                                 &pair.memory_b.region)));
+    ASSERT_TRUE(succeeded(
+        pair.b.register_memory(pair.memory_b.data(), kBytes, kReadWrite, &pair.memory_b.region)));
     pair.remote_b = describe(pair.b, pair.memory_b.region);
   }
   EXPECT_GT(hits, 0);
@@ -148,7 +150,8 @@ TEST_P(Fence, ReleaseInProgressThenUnmapIsSafe) {
 // The background writer: it owns each buffer from the moment the call returned, while other
 // transfers of the same engine go on.
 TEST_P(Fence, OthersGoOnWhileOneIsCancelled) {
-  Local busy_a = make_local(pair.a, kBytes, 0, 80), busy_b = make_local(pair.b, kBytes, kReadWrite, 81);
+  Local busy_a = make_local(pair.a, kBytes, 0, 80),
+        busy_b = make_local(pair.b, kBytes, kReadWrite, 81);
   tcpx_remote_region busy = describe(pair.b, busy_b.region);
   std::atomic<bool> stop{false};
   std::atomic<int> bad{0}, rounds{0};
@@ -181,7 +184,9 @@ TEST_P(Fence, OthersGoOnWhileOneIsCancelled) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, Fence, ::testing::Values(TCPX_READ, TCPX_WRITE),
-                         [](const auto& each) { return each.param == TCPX_READ ? "READ" : "WRITE"; });
+                         [](const auto& each) {
+                           return each.param == TCPX_READ ? "READ" : "WRITE";
+                         });
 
 // ---- with the peer stopped in the middle, and continued later ----------------------------------
 class FenceStopped : public Fault {
@@ -203,8 +208,8 @@ TEST_F(FenceStopped, LocalMemoryIsOursThoughThePeerDidNotConfirm) {
       SCOPED_TRACE(strf("{} {}", how, op == TCPX_READ ? "READ" : "WRITE"));
       Local local = make_local(engine, kRoom, 0, 2);
       Transfer transfer;
-      ASSERT_TRUE(succeeded(engine.prepare(peer, op, {{local.region, 0, kRoom}},
-                                           {{&remote, 0, kRoom}}, &transfer)));
+      ASSERT_TRUE(succeeded(
+          engine.prepare(peer, op, {{local.region, 0, kRoom}}, {{&remote, 0, kRoom}}, &transfer)));
       ASSERT_TRUE(succeeded(transfer.post(Ms{60'000})));
       std::this_thread::sleep_for(Ms{2});
       victim.freeze();

@@ -121,7 +121,9 @@ TEST_P(LaneLoss, ACancelWhileALaneBreaksIsStillAFence) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, LaneLoss, ::testing::Values(TCPX_WRITE, TCPX_READ),
-                         [](const auto& each) { return each.param == TCPX_READ ? "READ" : "WRITE"; });
+                         [](const auto& each) {
+                           return each.param == TCPX_READ ? "READ" : "WRITE";
+                         });
 
 }  // namespace
 }  // namespace tcpx::test

@@ -105,9 +105,15 @@ TEST_F(MaliciousPeer, RangesOutsideARegionAreRefusedByTheOwnerAndTheConnectionSu
     uint64_t offset, length;
   };
   uint64_t asked = 0;
-  for (Bad bad : {Bad{0, kBytes + 1}, {kBytes, 1}, {kBytes - 1, 2}, {UINT64_MAX, 1},
-                  {UINT64_MAX - 100, 4096}, {UINT64_MAX - 4095, 4096}, {1ull << 63, 4096},
-                  {1ull << 32, 1}, {0 - kBytes, kBytes}}) {
+  for (Bad bad : {Bad{0, kBytes + 1},
+                  {kBytes, 1},
+                  {kBytes - 1, 2},
+                  {UINT64_MAX, 1},
+                  {UINT64_MAX - 100, 4096},
+                  {UINT64_MAX - 4095, 4096},
+                  {1ull << 63, 4096},
+                  {1ull << 32, 1},
+                  {0 - kBytes, kBytes}}) {
     SCOPED_TRACE(strf("+{} {}", bad.offset, bad.length));
     EXPECT_EQ(write({piece(memory, bad.offset, bad.length)}), TCPX_OUT_OF_RANGE);
     EXPECT_EQ(read({piece(memory, bad.offset, bad.length)}), TCPX_OUT_OF_RANGE);
@@ -163,52 +169,53 @@ void send_patched(RawClient& client, wire::Header header, size_t at, uint8_t val
 }
 const std::vector<Malice>& malices() {
   static const std::vector<Malice> table = {
-      {"UnknownType", [](RawClient& c, wire::Piece) {
-         send_patched(c, frame_of(FrameType::kPing), 4, 200);
-       }},
-      {"TypeZero", [](RawClient& c, wire::Piece) {
-         send_patched(c, frame_of(FrameType::kPing), 4, 0);
-       }},
-      {"WrongMagic", [](RawClient& c, wire::Piece) {
-         send_patched(c, frame_of(FrameType::kPing), 0, 'X');
-       }},
-      {"UnknownFlags", [](RawClient& c, wire::Piece) {
-         send_patched(c, frame_of(FrameType::kPing), 5, 1);
-       }},
-      {"WrongSequence", [](RawClient& c, wire::Piece) {
+      {"UnknownType",
+       [](RawClient& c, wire::Piece) { send_patched(c, frame_of(FrameType::kPing), 4, 200); }},
+      {"TypeZero",
+       [](RawClient& c, wire::Piece) { send_patched(c, frame_of(FrameType::kPing), 4, 0); }},
+      {"WrongMagic",
+       [](RawClient& c, wire::Piece) { send_patched(c, frame_of(FrameType::kPing), 0, 'X'); }},
+      {"UnknownFlags",
+       [](RawClient& c, wire::Piece) { send_patched(c, frame_of(FrameType::kPing), 5, 1); }},
+      {"WrongSequence",
+       [](RawClient& c, wire::Piece) {
          c.skip_sequence(7);
          c.send(frame_of(FrameType::kPing));
        }},
-      {"HugePayload", [](RawClient& c, wire::Piece p) {
+      {"HugePayload",
+       [](RawClient& c, wire::Piece p) {
          wire::Header h = frame_of(FrameType::kWrite, 1);
          h.payload_bytes = UINT64_MAX;
          h.piece_count = 1;
          h.piece = p;
          c.send_header(h);
        }},
-      {"ChunkLargerThanAnyEngineSends", [](RawClient& c, wire::Piece p) {
+      {"ChunkLargerThanAnyEngineSends",
+       [](RawClient& c, wire::Piece p) {
          wire::Header h = frame_of(FrameType::kWrite, 1);
          h.payload_bytes = wire::kMaxChunkBytes + 1;
          h.piece_count = 1;
          h.piece = p;
          c.send_header(h);
        }},
-      {"ReadLargerThanAnyEngineAsks", [](RawClient& c, wire::Piece p) {
+      {"ReadLargerThanAnyEngineAsks",
+       [](RawClient& c, wire::Piece p) {
          wire::Header h = frame_of(FrameType::kRead, 1);
          h.payload_bytes = wire::kMaxChunkBytes + 1;
          h.piece_count = 1;
          h.piece = p;
          c.send_header(h);
        }},
-      {"TooManyPieces", [](RawClient& c, wire::Piece) {
+      {"TooManyPieces",
+       [](RawClient& c, wire::Piece) {
          wire::Header h = frame_of(FrameType::kWrite, 1);
          h.piece_count = wire::kMaxPieces + 1;
          c.send_header(h);
        }},
-      {"NoPieces", [](RawClient& c, wire::Piece) {
-         c.send_header(frame_of(FrameType::kWrite, 1));
-       }},
-      {"PieceLengthsThatWrapAround", [](RawClient& c, wire::Piece p) {
+      {"NoPieces",
+       [](RawClient& c, wire::Piece) { c.send_header(frame_of(FrameType::kWrite, 1)); }},
+      {"PieceLengthsThatWrapAround",
+       [](RawClient& c, wire::Piece p) {
          wire::Header h = frame_of(FrameType::kWrite, 1);
          h.payload_bytes = 100;
          wire::Piece big = p;
@@ -217,19 +224,22 @@ const std::vector<Malice>& malices() {
          std::vector<wire::Piece> pieces = {big, p};
          c.send(h, pieces, std::vector<uint8_t>(100));
        }},
-      {"PieceLengthsBelowThePayload", [](RawClient& c, wire::Piece p) {
+      {"PieceLengthsBelowThePayload",
+       [](RawClient& c, wire::Piece p) {
          wire::Header h = frame_of(FrameType::kWrite, 1);
          h.payload_bytes = 100;
          p.length = 10;
          std::vector<wire::Piece> pieces = {p, p};
          c.send(h, pieces, std::vector<uint8_t>(100));
        }},
-      {"HugeNotification", [](RawClient& c, wire::Piece) {
+      {"HugeNotification",
+       [](RawClient& c, wire::Piece) {
          wire::Header h = frame_of(FrameType::kNotify, 1);
          h.payload_bytes = 1ull << 40;
          c.send_header(h);
        }},
-      {"NoTrailer", [](RawClient& c, wire::Piece p) {
+      {"NoTrailer",
+       [](RawClient& c, wire::Piece p) {
          wire::Header h = frame_of(FrameType::kWrite, 1);
          h.payload_bytes = 0;
          h.piece_count = 1;
@@ -237,12 +247,14 @@ const std::vector<Malice>& malices() {
          c.send_header(h);
          c.socket().send(std::vector<uint8_t>(wire::kTrailerBytes, 0xee));
        }},
-      {"LaneThatCannotExist", [](RawClient& c, wire::Piece) {
+      {"LaneThatCannotExist",
+       [](RawClient& c, wire::Piece) {
          wire::Header h = frame_of(FrameType::kLaneDown);
          h.chunk = 64;
          c.send_header(h);
        }},
-      {"RandomBytes", [](RawClient& c, wire::Piece) {
+      {"RandomBytes",
+       [](RawClient& c, wire::Piece) {
          std::vector<uint8_t> noise(100'000);
          Pattern(99).fill(noise.data(), noise.size(), 0);
          c.socket().send(noise);
@@ -283,8 +295,9 @@ TEST_F(MaliciousPeer, AnswersToNothingAreDroppedOrEndTheSessionNeverMore) {
     SCOPED_TRACE(static_cast<int>(header.type));
     uint64_t before = count("stale_frames") + count("protocol_errors");
     auto other = join();
-    other->send(header, {}, header.has_payload() ? std::span<const uint8_t>(payload)
-                                                 : std::span<const uint8_t>());
+    other->send(
+        header, {},
+        header.has_payload() ? std::span<const uint8_t>(payload) : std::span<const uint8_t>());
     bool alive = other->ping();
     auto counted = [&] { return count("stale_frames") + count("protocol_errors") > before; };
     bool must = !alive || header.type == FrameType::kData || header.type == FrameType::kAck;
@@ -302,12 +315,14 @@ TEST_F(MaliciousPeer, AskingForMuchAndReadingNothingStopsOnlyItself) {
     wire::Header header = read_of(kBytes, i);
     header.piece = all[0];
     header.piece_count = 1;
-    if (!client->socket().send([&] {
-          std::array<uint8_t, wire::kHeaderBytes> bytes{};
-          header.sequence = i;
-          wire::encode_header(header, bytes);
-          return bytes;
-        }(), Ms{50}))
+    if (!client->socket().send(
+            [&] {
+              std::array<uint8_t, wire::kHeaderBytes> bytes{};
+              header.sequence = i;
+              wire::encode_header(header, bytes);
+              return bytes;
+            }(),
+            Ms{50}))
       break;  // refused or back-pressured: both fine
     if (i % 2'000 == 0) expect_good_peer_works();
   }

@@ -20,7 +20,6 @@ constexpr uint64_t kBytes = 8 << 20;
 constexpr Ms kLaneTimeout = patience(600), kConnectTimeout = patience(1'500);
 constexpr Ms kTicks = patience(700);  // until a thing is noticed that is looked for now and then
 
-
 class NetFault : public ::testing::Test {
  protected:
   // Plugins read the environment once, when they are loaded. Every test has a plugin file of its
@@ -434,11 +433,15 @@ TEST_F(NetFault, ADeviceThatIsNotThereIsReported) {
 
 // ---- calls that never return -------------------------------------------------------------------
 
-TEST_F(NetFault, HangInTestIsContained) { expect_hang_is_contained("hang_in@60:test", TCPX_WRITE); }
+TEST_F(NetFault, HangInTestIsContained) {
+  expect_hang_is_contained("hang_in@60:test", TCPX_WRITE);
+}
 TEST_F(NetFault, HangInIsendIsContained) {
   expect_hang_is_contained("hang_in@2:isend", TCPX_WRITE);
 }
-TEST_F(NetFault, HangInIrecvIsContained) { expect_hang_is_contained("hang_in@2:irecv", TCPX_READ); }
+TEST_F(NetFault, HangInIrecvIsContained) {
+  expect_hang_is_contained("hang_in@2:irecv", TCPX_READ);
+}
 TEST_F(NetFault, HangInRegmrIsContained) {
   expect_hang_is_contained("hang_in@3:regmr", TCPX_WRITE);
 }
@@ -588,8 +591,8 @@ TEST_F(NetFault, DeregisterIsAFenceOnEitherSide) {
                 << "memory that was given back was read";
           }
           if (HasFatalFailure()) return;
-          ASSERT_TRUE(succeeded(owner.register_memory(owned.data(), kBytes, here ? 0 : kReadWrite,
-                                                      &owned.region)));
+          ASSERT_TRUE(succeeded(
+              owner.register_memory(owned.data(), kBytes, here ? 0 : kReadWrite, &owned.region)));
           if (!here) pair.remote_b = describe(pair.b, owned.region);
         }
         EXPECT_GT(hits, 0);
@@ -672,14 +675,14 @@ TEST_F(NetFault, MemoryBeyondTwoGigabytesWorks) {
       fill(*a.memory, at, kPart, Pattern(1), at);
       std::vector<tcpx_local_piece> here = {{a.region, at, kPart}};
       Transfer write, read;
-      ASSERT_TRUE(succeeded(pair.a.prepare(pair.b_at_a, TCPX_WRITE, here, {{&b_remote, at, kPart}},
-                                           &write)));
+      ASSERT_TRUE(succeeded(
+          pair.a.prepare(pair.b_at_a, TCPX_WRITE, here, {{&b_remote, at, kPart}}, &write)));
       ASSERT_TRUE(succeeded(write.post()));
       ASSERT_TRUE(succeeded(write.wait(kLong))) << write.error();
       EXPECT_EQ(mismatch(*b.memory, at, kPart, Pattern(1), at), -1);
       fill(*b.memory, at, kPart, Pattern(2), at);
-      ASSERT_TRUE(succeeded(pair.a.prepare(pair.b_at_a, TCPX_READ, here, {{&b_remote, at, kPart}},
-                                           &read)));
+      ASSERT_TRUE(
+          succeeded(pair.a.prepare(pair.b_at_a, TCPX_READ, here, {{&b_remote, at, kPart}}, &read)));
       ASSERT_TRUE(succeeded(read.post()));
       ASSERT_TRUE(succeeded(read.wait(kLong))) << read.error();
       EXPECT_EQ(mismatch(*a.memory, at, kPart, Pattern(2), at), -1);

@@ -1,5 +1,5 @@
-// One peer's crash (SIGKILL) or stall (SIGSTOP) in every phase ends only its own transfers, with the
-// right code, in time, and leaves nothing behind.
+// One peer's crash (SIGKILL) or stall (SIGSTOP) in every phase ends only its own transfers, with
+// the right code, in time, and leaves nothing behind.
 #include <csignal>
 #include <set>
 
@@ -16,8 +16,10 @@ class PeerDeath : public Fault, public ::testing::WithParamInterface<int> {
   bool killed() const { return GetParam() == SIGKILL; }
   tcpx_code expected() const { return killed() ? TCPX_PEER_DISCONNECTED : TCPX_PEER_TIMEOUT; }
   void strike(Peer& program) {
-    if (killed()) program.kill();
-    else program.freeze();
+    if (killed())
+      program.kill();
+    else
+      program.freeze();
   }
   // Forgets the peer; then fds and threads are what they were before it came.
   void expect_nothing_left(tcpx_peer peer, const Holdings& before) {
@@ -194,10 +196,18 @@ TEST_P(PeerDeath, Idle) {
   expect_nothing_left(peer, before);
 }
 
-TEST_P(PeerDeath, MidWriteAsTarget) { mid_transfer_as_target(TCPX_WRITE); }
-TEST_P(PeerDeath, MidReadAsTarget) { mid_transfer_as_target(TCPX_READ); }
-TEST_P(PeerDeath, MidWriteAsInitiator) { mid_transfer_as_initiator("write"); }
-TEST_P(PeerDeath, MidReadAsInitiator) { mid_transfer_as_initiator("read"); }
+TEST_P(PeerDeath, MidWriteAsTarget) {
+  mid_transfer_as_target(TCPX_WRITE);
+}
+TEST_P(PeerDeath, MidReadAsTarget) {
+  mid_transfer_as_target(TCPX_READ);
+}
+TEST_P(PeerDeath, MidWriteAsInitiator) {
+  mid_transfer_as_initiator("write");
+}
+TEST_P(PeerDeath, MidReadAsInitiator) {
+  mid_transfer_as_initiator("read");
+}
 
 TEST_P(PeerDeath, WhileManyThreadsWaitWakesThemAll) {
   Victim victim(fault_options());
@@ -207,7 +217,8 @@ TEST_P(PeerDeath, WhileManyThreadsWaitWakesThemAll) {
   std::vector<std::thread> waiters;
   for (int i = 0; i < 4; ++i)
     waiters.emplace_back([&, i] {
-      Transfer transfer = prepare(peer, i % 2 ? TCPX_READ : TCPX_WRITE, local, victim.memory, kHuge);
+      Transfer transfer =
+          prepare(peer, i % 2 ? TCPX_READ : TCPX_WRITE, local, victim.memory, kHuge);
       if (transfer.post(Ms{60'000}) && transfer.wait(Ms{60'000}).code() == expected()) ++right;
     });
   std::this_thread::sleep_for(Ms{30});
@@ -221,7 +232,9 @@ TEST_P(PeerDeath, WhileManyThreadsWaitWakesThemAll) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, PeerDeath, ::testing::Values(SIGKILL, SIGSTOP),
-                         [](const auto& each) { return each.param == SIGKILL ? "Killed" : "Stopped"; });
+                         [](const auto& each) {
+                           return each.param == SIGKILL ? "Killed" : "Stopped";
+                         });
 
 // ---- deadlines, before the peer itself is given up --------------------------------------------
 class StoppedPeer : public Fault {
@@ -248,8 +261,8 @@ TEST_F(StoppedPeer, TransfersEndByTheirDeadlineAndLateBytesNeverLand) {
     SCOPED_TRACE(op == TCPX_READ ? "READ" : "WRITE");
     victim->freeze();
     Transfer transfer;
-    ASSERT_TRUE(succeeded(engine.prepare(peer, op, {{local.region, 0, kBytes}},
-                                         {{&remote, 0, kBytes}}, &transfer)));
+    ASSERT_TRUE(succeeded(
+        engine.prepare(peer, op, {{local.region, 0, kBytes}}, {{&remote, 0, kBytes}}, &transfer)));
     Stopwatch watch;
     ASSERT_TRUE(succeeded(transfer.post(Ms{300})));
     expect_good_peer_works();
@@ -286,8 +299,8 @@ TEST_F(StoppedPeer, APauseShorterThanThePeerTimeoutOnlyDelays) {
   for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
     SCOPED_TRACE(op == TCPX_READ ? "READ" : "WRITE");
     Transfer transfer;
-    ASSERT_TRUE(succeeded(client.prepare(there, op, {{local.region, 0, kBytes}},
-                                         {{&remote, 0, kBytes}}, &transfer)));
+    ASSERT_TRUE(succeeded(
+        client.prepare(there, op, {{local.region, 0, kBytes}}, {{&remote, 0, kBytes}}, &transfer)));
     ASSERT_TRUE(succeeded(transfer.post_notify("paused", kLong)));
     std::this_thread::sleep_for(Ms{2});
     victim->freeze();
@@ -334,8 +347,8 @@ TEST_F(StoppedPeer, PostReturnsWithoutWaitingForData) {
 
 // ---- coming back ------------------------------------------------------------------------------
 TEST_F(Fault, ARestartedPeerIsANewGenerationAndWorks) {
-  Options keyed = fault_options({{"auth_key", "a-shared-key-long-enough-01234567"},
-                                 {"port_range", "22300"}});
+  Options keyed =
+      fault_options({{"auth_key", "a-shared-key-long-enough-01234567"}, {"port_range", "22300"}});
   Engine client = make_engine(merged({{"port_range", "0"}}, keyed));
   Local local = make_local(client, kSmall, 0, 4);
   std::set<uint64_t> generations;
@@ -355,8 +368,8 @@ TEST_F(Fault, ARestartedPeerIsANewGenerationAndWorks) {
     if (life > 0) {
       EXPECT_FALSE(old_transfer.post().ok()) << "an old handle fails cleanly";
       Transfer stale;
-      Result result = client.prepare(peer, TCPX_WRITE, {{local.region, 0, 10}},
-                                     {{&old_region, 0, 10}}, &stale);
+      Result result =
+          client.prepare(peer, TCPX_WRITE, {{local.region, 0, 10}}, {{&old_region, 0, 10}}, &stale);
       EXPECT_FALSE(result.ok()) << "so does a region of the earlier life";
     }
     Transfer transfer;

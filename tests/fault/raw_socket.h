@@ -89,9 +89,12 @@ class RawSocket {
     uint8_t scrap[4096];
     for (;;) {
       ssize_t n = ::recv(fd_.get(), scrap, sizeof scrap, MSG_DONTWAIT);
-      if (n > 0) total += static_cast<size_t>(n);
-      else if (n == 0 || (errno != EAGAIN && errno != EINTR)) return total;
-      else if (!ready(POLLIN, end)) return total;
+      if (n > 0)
+        total += static_cast<size_t>(n);
+      else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        return total;
+      else if (!ready(POLLIN, end))
+        return total;
     }
   }
   void close() { fd_.reset(); }

@@ -42,7 +42,8 @@ TEST_F(Security, AStrangerWithRandomBytesIsRefusedAndCounted) {
 TEST_F(Security, AnHttpClientIsRefusedAndCounted) {
   uint64_t before = count("handshakes_refused");
   RawSocket stranger(target.port);
-  std::string request = "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: " + std::string(300, 'a') + "\r\n\r\n";
+  std::string request =
+      "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: " + std::string(300, 'a') + "\r\n\r\n";
   stranger.send(request);
   EXPECT_TRUE(stranger.closes(kNoticed));
   EXPECT_TRUE(reaches("handshakes_refused", before + 1)) << counters(engine).dump();
@@ -76,7 +77,8 @@ TEST_F(Security, TheServersOwnProofIsNoAnswerToIt) {
 TEST_F(Security, AnEngineWithAnotherKeyIsToldAuthFailed) {
   Options keyed = fault_options({{"auth_key", "the right key, long enough: 0123456789"}});
   Engine server = make_engine(keyed);
-  Engine wrong = make_engine(fault_options({{"auth_key", "a wrong key, long enough: 01234567890"}}));
+  Engine wrong =
+      make_engine(fault_options({{"auth_key", "a wrong key, long enough: 01234567890"}}));
   Engine right = make_engine(keyed);
   wire::ConnectionInfo info;
   auto bytes = server.connection_info();
@@ -139,7 +141,8 @@ class Recorder {
 };
 
 TEST_F(Security, AReplayedHandshakeIsRefusedAndCounted) {
-  Options keyed = fault_options({{"auth_key", "a key both sides have: 0123456789"}, {"lanes", "1"}});
+  Options keyed =
+      fault_options({{"auth_key", "a key both sides have: 0123456789"}, {"lanes", "1"}});
   Engine server = make_engine(merged({{"port_range", "22100-22199"}}, keyed));
   Engine client = make_engine(keyed);
   std::string_view key = "a key both sides have: 0123456789";
@@ -198,7 +201,8 @@ TEST_F(Security, ALaneIsNotJoinedToAForeignSession) {
   EXPECT_FALSE(try_to_join(first.welcome.session, first.hello.uid, second.session_key()));
   EXPECT_FALSE(try_to_join(first.welcome.session, first.hello.uid, target.engine_key));
   EXPECT_FALSE(try_to_join(first.welcome.session, first.hello.uid, KeyBytes(32, 0)));
-  EXPECT_FALSE(try_to_join(first.welcome.session ^ 0x123456, first.hello.uid, second.session_key()));
+  EXPECT_FALSE(
+      try_to_join(first.welcome.session ^ 0x123456, first.hello.uid, second.session_key()));
   EXPECT_TRUE(eventually([&] {
     return count("auth_failures") + count("handshakes_refused") >= before + 5;
   })) << counters(engine).dump();

@@ -47,9 +47,9 @@ TEST(Shutdown, WhileTransfersRunEndsThemAndThePeerIsTold) {
     engine.destroy();
     EXPECT_LT(watch.elapsed(), patience(2'000));
     running.expect_ended();
-    EXPECT_TRUE(eventually([&] {
-      return std::stoi(victim("peer_info {}", us)) == TCPX_PEER_CLOSED;
-    }, kNoticed)) << victim("peer_info {}", us);
+    EXPECT_TRUE(eventually(
+        [&] { return std::stoi(victim("peer_info {}", us)) == TCPX_PEER_CLOSED; }, kNoticed))
+        << victim("peer_info {}", us);
   }
   EXPECT_TRUE(before.restored()) << before.now();
 }
@@ -82,7 +82,8 @@ TEST(Shutdown, WithAKilledPeerAndOneThatNeverAnsweredReturnsInBoundedTime) {
     Bytes silent_info = silent.info();
     silent.freeze();
     Running running;
-    Engine engine = make_engine(fault_options({{"connect_timeout", "60s"}, {"handshake_timeout", "60s"}}));
+    Engine engine =
+        make_engine(fault_options({{"connect_timeout", "60s"}, {"handshake_timeout", "60s"}}));
     running.start(engine, victim);
     tcpx_peer never = 0;
     ASSERT_TRUE(succeeded(engine.connect(silent_info, &never)));

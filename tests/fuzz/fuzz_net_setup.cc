@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint8_t> bytes(data, data + size);
   if (size > 0 && (data[0] & 1)) {
     bytes.resize(kNetSetupBytes);
-    for (int i = 0; i < 4; ++i) bytes[static_cast<size_t>(i)] = static_cast<uint8_t>(kNetSetupMagic >> (8 * i));
+    for (int i = 0; i < 4; ++i)
+      bytes[static_cast<size_t>(i)] = static_cast<uint8_t>(kNetSetupMagic >> (8 * i));
   }
   NetSetup setup;
   Status status = decode(bytes, &setup);

@@ -37,7 +37,9 @@ template <class T>
 constexpr T smaller_if_sanitized(T normal, T sanitized) {
   return kSanitized ? sanitized : normal;
 }
-inline constexpr Ms patience(int64_t ms) { return Ms{kSanitized ? ms * 4 : ms}; }
+inline constexpr Ms patience(int64_t ms) {
+  return Ms{kSanitized ? ms * 4 : ms};
+}
 
 // Nothing in these tests waits without a bound; this one is far above what a correct engine needs.
 inline constexpr Ms kLong = patience(20'000);

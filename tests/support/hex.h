@@ -25,7 +25,9 @@ inline std::string to_hex(const void* bytes, size_t length) {
 inline std::string to_hex(const std::vector<uint8_t>& bytes) {
   return to_hex(bytes.data(), bytes.size());
 }
-inline std::string to_hex(std::string_view bytes) { return to_hex(bytes.data(), bytes.size()); }
+inline std::string to_hex(std::string_view bytes) {
+  return to_hex(bytes.data(), bytes.size());
+}
 
 inline std::vector<uint8_t> from_hex(std::string_view text) {
   std::vector<uint8_t> out;

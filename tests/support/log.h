@@ -13,9 +13,8 @@ namespace tcpx::test {
 // TCPX_TEST_LOG=1 shows what engines have to say.
 inline Engine::Log log_to_stderr() {
   if (std::getenv("TCPX_TEST_LOG") == nullptr) return {};
-  return [](tcpx_log_level, const char* line) {
-    std::fprintf(stderr, "[%d] %s\n", ::getpid(), line);
-  };
+  return
+      [](tcpx_log_level, const char* line) { std::fprintf(stderr, "[%d] %s\n", ::getpid(), line); };
 }
 
 }  // namespace tcpx::test

@@ -41,7 +41,8 @@ class HostMemory final : public Memory {
   explicit HostMemory(uint64_t size, uint64_t skew = 0) : skew_(skew) {
     size_ = size;
     mapped_ = size + skew + 2 * kGuard;
-    void* base = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* base =
+        ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) throw std::runtime_error("mmap failed");
     base_ = static_cast<uint8_t*>(base);
     address_ = base_ + kGuard + skew;

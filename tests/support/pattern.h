@@ -23,21 +23,22 @@ class Pattern {
 
   // Writes the bytes that belong to positions [position, position + length).
   void fill(void* out, uint64_t length, uint64_t position) const {
-    each_word(length, position, [out = static_cast<uint8_t*>(out)](
-                                    uint64_t at, const uint8_t* bytes, size_t n) {
-      std::memcpy(out + at, bytes, n);
-      return true;
-    });
+    each_word(length, position,
+              [out = static_cast<uint8_t*>(out)](uint64_t at, const uint8_t* bytes, size_t n) {
+                std::memcpy(out + at, bytes, n);
+                return true;
+              });
   }
   // Offset of the first byte that differs, or -1.
   int64_t mismatch(const void* in, uint64_t length, uint64_t position) const {
     int64_t bad = -1;
-    each_word(length, position, [&, in = static_cast<const uint8_t*>(in)](
-                                    uint64_t at, const uint8_t* bytes, size_t n) {
-      if (std::memcmp(in + at, bytes, n) == 0) return true;
-      for (bad = static_cast<int64_t>(at); in[bad] == bytes[bad - at];) ++bad;
-      return false;
-    });
+    each_word(
+        length, position,
+        [&, in = static_cast<const uint8_t*>(in)](uint64_t at, const uint8_t* bytes, size_t n) {
+          if (std::memcmp(in + at, bytes, n) == 0) return true;
+          for (bad = static_cast<int64_t>(at); in[bad] == bytes[bad - at];) ++bad;
+          return false;
+        });
     return bad;
   }
 

@@ -84,8 +84,8 @@ class Peer {
     std::string line = strf(format, args...);
     Reply reply = exchange(line);
     if (!reply.ok())
-      throw std::runtime_error("peer: '" + line.substr(0, 80) + "': " +
-                               tcpx_code_name(reply.code) + ": " + reply.text);
+      throw std::runtime_error("peer: '" + line.substr(0, 80) + "': " + tcpx_code_name(reply.code) +
+                               ": " + reply.text);
     return reply.text;
   }
   template <class... Args>

@@ -40,8 +40,8 @@
 
 #include <tcpx/tcpx.hpp>
 
-#include "log.h"
 #include "hex.h"
+#include "log.h"
 #include "memory.h"
 #include "proc.h"
 
@@ -119,24 +119,40 @@ class PeerProgram {
   static const std::map<std::string, Handler>& handlers() {
     using P = PeerProgram;
     static const std::map<std::string, Handler> table = {
-        {"create", &P::create},         {"info", &P::info},
-        {"destroy", &P::destroy},       {"memory", &P::memory},
-        {"fill", &P::fill_block},       {"check", &P::check},
-        {"digest", &P::digest_block},   {"bytes", &P::bytes},
-        {"sentinel", &P::sentinel},     {"no_trace", &P::no_trace},
+        {"create", &P::create},
+        {"info", &P::info},
+        {"destroy", &P::destroy},
+        {"memory", &P::memory},
+        {"fill", &P::fill_block},
+        {"check", &P::check},
+        {"digest", &P::digest_block},
+        {"bytes", &P::bytes},
+        {"sentinel", &P::sentinel},
+        {"no_trace", &P::no_trace},
         {"deregister", &P::deregister},
-        {"damage", &P::damage},         {"connect", &P::connect},
+        {"damage", &P::damage},
+        {"connect", &P::connect},
         {"connect_address", &P::connect_address},
-        {"wait_peer", &P::wait_peer},   {"accept", &P::accept},
-        {"peer_info", &P::peer_info},   {"disconnect", &P::disconnect},
-        {"import", &P::import},         {"prepare", &P::prepare},
-        {"post", &P::post},             {"wait", &P::wait},
-        {"poll", &P::poll},             {"cancel", &P::cancel},
-        {"receipt", &P::receipt},       {"release", &P::release},
-        {"error", &P::error},           {"loop", &P::loop},
-        {"stop", &P::stop},             {"notify", &P::notify},
-        {"next", &P::next},             {"counters", &P::counters},
-        {"config", &P::config},         {"holdings", &P::holdings},
+        {"wait_peer", &P::wait_peer},
+        {"accept", &P::accept},
+        {"peer_info", &P::peer_info},
+        {"disconnect", &P::disconnect},
+        {"import", &P::import},
+        {"prepare", &P::prepare},
+        {"post", &P::post},
+        {"wait", &P::wait},
+        {"poll", &P::poll},
+        {"cancel", &P::cancel},
+        {"receipt", &P::receipt},
+        {"release", &P::release},
+        {"error", &P::error},
+        {"loop", &P::loop},
+        {"stop", &P::stop},
+        {"notify", &P::notify},
+        {"next", &P::next},
+        {"counters", &P::counters},
+        {"config", &P::config},
+        {"holdings", &P::holdings},
         {"cut_lane", &P::cut_lane},
     };
     return table;
@@ -304,7 +320,8 @@ class PeerProgram {
       need(job.transfer.post(deadline));
     } else {
       auto bytes = from_hex(message);
-      need(job.transfer.post_notify({reinterpret_cast<char*>(bytes.data()), bytes.size()}, deadline));
+      need(job.transfer.post_notify({reinterpret_cast<char*>(bytes.data()), bytes.size()},
+                                    deadline));
     }
     return {};
   }

@@ -30,8 +30,12 @@ inline std::vector<int> numeric_entries(const char* path) {
   return out;
 }
 
-inline size_t open_fds() { return numeric_entries("/proc/self/fd").size(); }
-inline size_t thread_count() { return numeric_entries("/proc/self/task").size(); }
+inline size_t open_fds() {
+  return numeric_entries("/proc/self/fd").size();
+}
+inline size_t thread_count() {
+  return numeric_entries("/proc/self/task").size();
+}
 
 inline uint64_t rss_bytes() {
   FILE* file = std::fopen("/proc/self/statm", "r");

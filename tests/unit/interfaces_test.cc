@@ -29,11 +29,16 @@ LocalAddress local(const char* interface, const char* address, int prefix) {
 }
 
 std::vector<LocalAddress> host() {
-  return {local("lo", "127.0.0.1", 8),      local("eth0", "10.0.0.1", 24),
-          local("eth1", "10.0.1.1", 24),    local("docker0", "172.17.0.1", 16),
-          local("virbr0", "192.168.122.1", 24), local("eth3", "169.254.7.7", 16),
-          local("lo", "::1", 128),          local("eth0", "fd00::1", 64),
-          local("eth0", "fe80::1", 64),     local("eth2", "fe80::2", 64)};
+  return {local("lo", "127.0.0.1", 8),
+          local("eth0", "10.0.0.1", 24),
+          local("eth1", "10.0.1.1", 24),
+          local("docker0", "172.17.0.1", 16),
+          local("virbr0", "192.168.122.1", 24),
+          local("eth3", "169.254.7.7", 16),
+          local("lo", "::1", 128),
+          local("eth0", "fd00::1", 64),
+          local("eth0", "fe80::1", 64),
+          local("eth2", "fe80::2", 64)};
 }
 
 std::vector<std::string> choose(std::string_view spec, const std::vector<LocalAddress>& all) {
@@ -70,8 +75,9 @@ TEST(ChooseAddresses, ListOfNamesAddressesAndNetworks) {
       {"10.0.0.0/16", {"eth0 10.0.0.1", "eth1 10.0.1.1"}},
       {"10.0.1.77/24", {"eth1 10.0.1.1"}},
       {"10.0.0.0/23", {"eth0 10.0.0.1", "eth1 10.0.1.1"}},
-      {"0.0.0.0/0,eth1", {"lo 127.0.0.1", "eth0 10.0.0.1", "eth1 10.0.1.1", "docker0 172.17.0.1",
-                          "virbr0 192.168.122.1", "eth3 169.254.7.7"}},
+      {"0.0.0.0/0,eth1",
+       {"lo 127.0.0.1", "eth0 10.0.0.1", "eth1 10.0.1.1", "docker0 172.17.0.1",
+        "virbr0 192.168.122.1", "eth3 169.254.7.7"}},
       {"fd00::/8", {"eth0 fd00::1"}},
       {"::/0", {"lo ::1", "eth0 fd00::1"}},
       {"eth1,10.0.1.1,10.0.1.0/24,eth1", {"eth1 10.0.1.1"}},
@@ -167,10 +173,10 @@ TEST(ParseEndpoint, ANameGivesAllItsAddressesOnce) {
 }
 
 TEST(ParseEndpoint, RefusesOtherText) {
-  for (auto text : {""sv, ":"sv, ":5"sv, "1.2.3.4"sv, "1.2.3.4:"sv, "1.2.3.4:65536"sv,
-                    "1.2.3.4:-1"sv, "1.2.3.4:5x"sv, "1.2.3.4:0x5"sv, "::1:5"sv, "fd00::1:20000"sv,
-                    "[::1]"sv, "[]:5"sv, "[1.2.3.4:5"sv, "[nope]:5"sv, "ho\0st:5"sv,
-                    "1.2.3.4:99999999999999999999999"sv}) {
+  for (auto text :
+       {""sv, ":"sv, ":5"sv, "1.2.3.4"sv, "1.2.3.4:"sv, "1.2.3.4:65536"sv, "1.2.3.4:-1"sv,
+        "1.2.3.4:5x"sv, "1.2.3.4:0x5"sv, "::1:5"sv, "fd00::1:20000"sv, "[::1]"sv, "[]:5"sv,
+        "[1.2.3.4:5"sv, "[nope]:5"sv, "ho\0st:5"sv, "1.2.3.4:99999999999999999999999"sv}) {
     wire::Address out;
     out.port = 9;
     Status s = parse_endpoint(text, &out);

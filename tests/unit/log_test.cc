@@ -5,7 +5,9 @@
 namespace tcpx {
 namespace {
 
-TEST(Escaped, LeavesPlainTextAlone) { EXPECT_EQ(escaped("host-1:42 /a_b~"), "host-1:42 /a_b~"); }
+TEST(Escaped, LeavesPlainTextAlone) {
+  EXPECT_EQ(escaped("host-1:42 /a_b~"), "host-1:42 /a_b~");
+}
 
 TEST(Escaped, MakesHostileBytesVisible) {
   using namespace std::string_view_literals;

@@ -155,8 +155,12 @@ TEST(OptionValues, AreTakenAndShownCanonically) {
 }
 
 TEST(OptionValues, ReachTheStruct) {
-  Loaded loaded = load({{"striping", "round_robin"}, {"auth", "off"}, {"pacing", "on"},
-                        {"log_level", "error"}, {"window", "3"}, {"socket_buffer", "4M"}});
+  Loaded loaded = load({{"striping", "round_robin"},
+                        {"auth", "off"},
+                        {"pacing", "on"},
+                        {"log_level", "error"},
+                        {"window", "3"},
+                        {"socket_buffer", "4M"}});
   ASSERT_TRUE(loaded.status.ok()) << loaded.status.text();
   const EngineOptions& o = loaded.config.options;
   EXPECT_FALSE(o.adaptive_striping);
@@ -174,23 +178,60 @@ struct BadValue {
 
 TEST(OptionValues, BadOnesAreErrorsThatNameRowValueRangeAndExample) {
   const BadValue cases[] = {
-      {"lanes", ""}, {"lanes", "x"}, {"lanes", "-1"}, {"lanes", "65"}, {"lanes", "4 "},
-      {"lanes", "4294967297"}, {"lanes", "4K"},
-      {"chunk_bytes", "4095"}, {"chunk_bytes", "17M"}, {"chunk_bytes", "1KB"},
-      {"window", "0"}, {"spin", "50"}, {"spin", "2s"}, {"deadline", "0"}, {"deadline", "-1s"},
-      {"striping", "1"}, {"striping", ""}, {"auth", "ON"}, {"auth", "maybe"}, {"auth", ""},
-      {"log_level", "verbose"}, {"log_level", "2"},
-      {"name", std::string(64, 'n')}, {"name", "two words"}, {"name", "a\nb"}, {"name", "\xff"},
-      {"interfaces", ""}, {"interfaces", "eth1,,eth2"}, {"interfaces", "auto,eth1"},
-      {"interfaces", "eth1,"}, {"interfaces", "eth1 eth2"},
-      {"listen", "localhost"}, {"listen", "[::1]"}, {"listen", "10.0.0.1:5"}, {"listen", "10.0.0"},
+      {"lanes", ""},
+      {"lanes", "x"},
+      {"lanes", "-1"},
+      {"lanes", "65"},
+      {"lanes", "4 "},
+      {"lanes", "4294967297"},
+      {"lanes", "4K"},
+      {"chunk_bytes", "4095"},
+      {"chunk_bytes", "17M"},
+      {"chunk_bytes", "1KB"},
+      {"window", "0"},
+      {"spin", "50"},
+      {"spin", "2s"},
+      {"deadline", "0"},
+      {"deadline", "-1s"},
+      {"striping", "1"},
+      {"striping", ""},
+      {"auth", "ON"},
+      {"auth", "maybe"},
+      {"auth", ""},
+      {"log_level", "verbose"},
+      {"log_level", "2"},
+      {"name", std::string(64, 'n')},
+      {"name", "two words"},
+      {"name", "a\nb"},
+      {"name", "\xff"},
+      {"interfaces", ""},
+      {"interfaces", "eth1,,eth2"},
+      {"interfaces", "auto,eth1"},
+      {"interfaces", "eth1,"},
+      {"interfaces", "eth1 eth2"},
+      {"listen", "localhost"},
+      {"listen", "[::1]"},
+      {"listen", "10.0.0.1:5"},
+      {"listen", "10.0.0"},
       {"listen", std::string("10.0.0.1\0x", 10)},
-      {"advertise", "0.0.0.0"}, {"advertise", "::"}, {"advertise", "fe80::1%eth0"},
-      {"port_range", ""}, {"port_range", "65536"}, {"port_range", "0-5"}, {"port_range", "9-8"},
-      {"port_range", "1-"}, {"port_range", "-1"}, {"port_range", "1-2-3"}, {"port_range", "1,2"},
-      {"auth_key", ""}, {"auth_key_file", ""},
-      {"require_path", "tpc"}, {"require_path", "tcp,ipc"}, {"allow_path", ""},
-      {"allow_path", "tcp,"}, {"allow_path", "tcp,rdma"},
+      {"advertise", "0.0.0.0"},
+      {"advertise", "::"},
+      {"advertise", "fe80::1%eth0"},
+      {"port_range", ""},
+      {"port_range", "65536"},
+      {"port_range", "0-5"},
+      {"port_range", "9-8"},
+      {"port_range", "1-"},
+      {"port_range", "-1"},
+      {"port_range", "1-2-3"},
+      {"port_range", "1,2"},
+      {"auth_key", ""},
+      {"auth_key_file", ""},
+      {"require_path", "tpc"},
+      {"require_path", "tcp,ipc"},
+      {"allow_path", ""},
+      {"allow_path", "tcp,"},
+      {"allow_path", "tcp,rdma"},
   };
   for (auto& c : cases) {
     Status s = load({{c.name, c.text}}).status;
@@ -211,8 +252,8 @@ TEST(OptionValues, SecretsAreNeverShown) {
   std::string key = "s3cret-key";
   Loaded loaded = load({{"auth_key", key}});
   EXPECT_EQ(loaded.config.options.auth_key, key);
-  EXPECT_THAT(loaded.config.to_text(), AllOf(HasSubstr("auth_key=(set) (api)\n"),
-                                             Not(HasSubstr(key))));
+  EXPECT_THAT(loaded.config.to_text(),
+              AllOf(HasSubstr("auth_key=(set) (api)\n"), Not(HasSubstr(key))));
   std::string huge = "s3cret" + std::string(2000, 'k');
   EXPECT_THAT(load({{"auth_key", huge}}).status.text(), Not(HasSubstr("s3cret")));
   std::string variable = "TCPX_AUTH_KEY=" + huge;
@@ -233,9 +274,14 @@ TEST(OptionValues, FailureLeavesTheOutputAlone) {
 
 TEST(OptionNames, UnknownOnesNameTheNearest) {
   const std::pair<const char*, const char*> cases[] = {
-      {"lane", "\"lanes\""}, {"LANES", "\"lanes\""}, {"chunk-bytes", "\"chunk_bytes\""},
-      {"chunk_size", "\"chunk_bytes\""}, {"keep_alive", "\"keepalive\""},
-      {"ahtu", "\"auth\""}, {"peer_timeuot", "\"peer_timeout\""}, {"adaptive_striping", "\"striping\""},
+      {"lane", "\"lanes\""},
+      {"LANES", "\"lanes\""},
+      {"chunk-bytes", "\"chunk_bytes\""},
+      {"chunk_size", "\"chunk_bytes\""},
+      {"keep_alive", "\"keepalive\""},
+      {"ahtu", "\"auth\""},
+      {"peer_timeuot", "\"peer_timeout\""},
+      {"adaptive_striping", "\"striping\""},
   };
   for (auto& [name, want] : cases) {
     Status s = load({{name, "1"}}).status;
@@ -284,9 +330,12 @@ TEST(OptionEnvironment, ExplicitThenOwnThenAliasThenDefault) {
 
 TEST(OptionEnvironment, UnknownOwnVariablesAreErrorsWithTheNearestName) {
   const std::pair<const char*, const char*> cases[] = {
-      {"TCPX_LANE=4", "TCPX_LANES"},       {"TCPX_CHUNK_SIZE=1M", "TCPX_CHUNK_BYTES"},
-      {"TCPX_lanes=4", "TCPX_LANES"},      {"TCPX_=", "TCPX_"},
-      {"TCPX_LOGLEVEL=info", "TCPX_LOG_LEVEL"}, {"TCPX_EMU=1", "TCPX_"},
+      {"TCPX_LANE=4", "TCPX_LANES"},
+      {"TCPX_CHUNK_SIZE=1M", "TCPX_CHUNK_BYTES"},
+      {"TCPX_lanes=4", "TCPX_LANES"},
+      {"TCPX_=", "TCPX_"},
+      {"TCPX_LOGLEVEL=info", "TCPX_LOG_LEVEL"},
+      {"TCPX_EMU=1", "TCPX_"},
   };
   for (auto& [variable, want] : cases) {
     Status s = load({}, {variable}).status;
@@ -329,18 +378,28 @@ TEST(OptionAliases, SetTheirOption) {
       {{"UCCL_TCPX_NUM_CHANNELS=8"}, "lanes", "8", "UCCL_TCPX_NUM_CHANNELS"},
       {{"UCCL_TCPX_CHUNK_BYTES=1048576"}, "chunk_bytes", "1M", "UCCL_TCPX_CHUNK_BYTES"},
       {{"NCCL_P2P_NET_CHUNKSIZE=262144"}, "chunk_bytes", "256K", "NCCL_P2P_NET_CHUNKSIZE"},
-      {{"NCCL_P2P_NET_CHUNKSIZE=262144", "UCCL_TCPX_CHUNK_BYTES=65536"}, "chunk_bytes", "64K",
+      {{"NCCL_P2P_NET_CHUNKSIZE=262144", "UCCL_TCPX_CHUNK_BYTES=65536"},
+       "chunk_bytes",
+       "64K",
        "UCCL_TCPX_CHUNK_BYTES"},
       {{"UCCL_TCPX_WINDOW_SIZE=4"}, "window", "4", "UCCL_TCPX_WINDOW_SIZE"},
-      {{"UCCL_TCPX_MAX_RECV_INFLIGHT=16", "UCCL_TCPX_MAX_SEND_INFLIGHT=12"}, "window", "12",
+      {{"UCCL_TCPX_MAX_RECV_INFLIGHT=16", "UCCL_TCPX_MAX_SEND_INFLIGHT=12"},
+       "window",
+       "12",
        "UCCL_TCPX_MAX_SEND_INFLIGHT"},
       {{"UCCL_TCPX_MAX_RECV_INFLIGHT=9"}, "window", "9", "UCCL_TCPX_MAX_RECV_INFLIGHT"},
-      {{"UCCL_TCPX_BOOTSTRAP_PORT_BASE=20000"}, "port_range", "20000",
+      {{"UCCL_TCPX_BOOTSTRAP_PORT_BASE=20000"},
+       "port_range",
+       "20000",
        "UCCL_TCPX_BOOTSTRAP_PORT_BASE"},
       {{"UCCL_TCPX_CTRL_PORT=28900"}, "port_range", "28900", "UCCL_TCPX_CTRL_PORT"},
-      {{"UCCL_TCPX_OOB_PORT=28900", "UCCL_TCPX_PORT_RETRIES=16"}, "port_range", "28900-28916",
+      {{"UCCL_TCPX_OOB_PORT=28900", "UCCL_TCPX_PORT_RETRIES=16"},
+       "port_range",
+       "28900-28916",
        "UCCL_TCPX_OOB_PORT, UCCL_TCPX_PORT_RETRIES"},
-      {{"UCCL_TCPX_OOB_PORT=28900", "UCCL_TCPX_PORT_RETRIES=0"}, "port_range", "28900",
+      {{"UCCL_TCPX_OOB_PORT=28900", "UCCL_TCPX_PORT_RETRIES=0"},
+       "port_range",
+       "28900",
        "UCCL_TCPX_OOB_PORT, UCCL_TCPX_PORT_RETRIES"},
       {{"UCCL_TCPX_PORT_RETRIES=16"}, "port_range", "0", "default"},
       {{"TCPX_PORT_RANGE=5", "UCCL_TCPX_PORT_RETRIES=16"}, "port_range", "5", "TCPX_PORT_RANGE"},
@@ -355,7 +414,9 @@ TEST(OptionAliases, SetTheirOption) {
       {{"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=^lo"}, "interfaces", "auto", "default"},
       {{"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo"}, "interfaces", "auto", "default"},
       {{"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo,nosuch"}, "interfaces", "auto", "default"},
-      {{"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo"}, "interfaces", "lo",
+      {{"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo"},
+       "interfaces",
+       "lo",
        "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"},
   };
   for (auto& c : cases) {
@@ -364,8 +425,8 @@ TEST(OptionAliases, SetTheirOption) {
     EXPECT_EQ(loaded.value(c.option).value, c.value) << c.environment[0];
     EXPECT_EQ(loaded.value(c.option).source, c.source) << c.environment[0];
     std::string_view source = c.source;
-    bool is_alias = source.starts_with("UCCL_") || source.starts_with("NCCL_") ||
-                    source == "TCPX_DEBUG";
+    bool is_alias =
+        source.starts_with("UCCL_") || source.starts_with("NCCL_") || source == "TCPX_DEBUG";
     EXPECT_EQ(loaded.value(c.option).origin == Origin::kAlias, is_alias) << source;
   }
 }

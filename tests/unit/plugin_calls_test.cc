@@ -1,5 +1,5 @@
-// Every version of the plugin ABI through the one interface: a table of each version whose functions
-// write down what they were given.
+// Every version of the plugin ABI through the one interface: a table of each version whose
+// functions write down what they were given.
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -39,7 +39,10 @@ Result give(void** out, void* what) {
 template <class Table>
 void fill_common(Table& t) {
   t.name = "recorder";
-  t.devices = [](int* count) { *count = 2; return note("devices"); };
+  t.devices = [](int* count) {
+    *count = 2;
+    return note("devices");
+  };
   t.accept = [](void* listen, void** comm, DeviceHandle** device) {
     seen.comm = listen;
     (*device)->version = 99;
@@ -59,9 +62,18 @@ void fill_common(Table& t) {
     if (size != nullptr) *size = 17;
     return note("test");
   };
-  t.close_send = [](void* comm) { seen.comm = comm; return note("closeSend"); };
-  t.close_recv = [](void* comm) { seen.comm = comm; return note("closeRecv"); };
-  t.close_listen = [](void* comm) { seen.comm = comm; return note("closeListen"); };
+  t.close_send = [](void* comm) {
+    seen.comm = comm;
+    return note("closeSend");
+  };
+  t.close_recv = [](void* comm) {
+    seen.comm = comm;
+    return note("closeRecv");
+  };
+  t.close_listen = [](void* comm) {
+    seen.comm = comm;
+    return note("closeListen");
+  };
   t.get_device_mr = nullptr;
   t.irecv_consumed = [](void* comm, int n, void* request) {
     seen = {"irecvConsumed", -1, nullptr, comm, request, 0, 0, nullptr, n};
@@ -104,11 +116,25 @@ TableV7 table7() {
   fill_common(t);
   t.init = [](Logger) { return note("init"); };
   t.get_properties = [](int d, PropertiesV7* p) { return describe(d, p); };
-  t.listen = [](int d, void*, void** c) { seen.device = d; note("listen"); return give(c, &comm_memory); };
-  t.connect = [](int d, void*, void** c, DeviceHandle**) { seen.device = d; note("connect"); return give(c, &comm_memory); };
-  t.reg_mr = [](void* c, void* d, int s, int ty, void** m) { return record_reg(c, d, static_cast<size_t>(s), ty, m); };
-  t.isend = [](void* c, void* d, int s, int tag, void* m, void** r) { return record_isend(c, d, static_cast<size_t>(s), tag, m, r); };
-  t.irecv = [](void* c, int n, void** d, int* s, int* tags, void** m, void** r) { return record_irecv(c, n, d, static_cast<size_t>(s[0]), tags, m, r); };
+  t.listen = [](int d, void*, void** c) {
+    seen.device = d;
+    note("listen");
+    return give(c, &comm_memory);
+  };
+  t.connect = [](int d, void*, void** c, DeviceHandle**) {
+    seen.device = d;
+    note("connect");
+    return give(c, &comm_memory);
+  };
+  t.reg_mr = [](void* c, void* d, int s, int ty, void** m) {
+    return record_reg(c, d, static_cast<size_t>(s), ty, m);
+  };
+  t.isend = [](void* c, void* d, int s, int tag, void* m, void** r) {
+    return record_isend(c, d, static_cast<size_t>(s), tag, m, r);
+  };
+  t.irecv = [](void* c, int n, void** d, int* s, int* tags, void** m, void** r) {
+    return record_irecv(c, n, d, static_cast<size_t>(s[0]), tags, m, r);
+  };
   return t;
 }
 TableV8 table8() {
@@ -134,7 +160,9 @@ TableV9 table9() {
   t.connect = old.connect;
   t.reg_mr = record_reg;
   t.isend = record_isend;
-  t.irecv = [](void* c, int n, void** d, size_t* s, int* tags, void** m, void** r) { return record_irecv(c, n, d, s[0], tags, m, r); };
+  t.irecv = [](void* c, int n, void** d, size_t* s, int* tags, void** m, void** r) {
+    return record_irecv(c, n, d, s[0], tags, m, r);
+  };
   return t;
 }
 TableV10 table10() {
@@ -149,8 +177,11 @@ TableV10 table10() {
     return give(c, &comm_memory);
   };
   t.reg_mr = record_reg;
-  t.isend = [](void* c, void* d, size_t s, int tag, void* m, void*, void** r) { return record_isend(c, d, s, tag, m, r); };
-  t.irecv = [](void* c, int n, void** d, size_t* s, int* tags, void** m, void** profilers, void** r) {
+  t.isend = [](void* c, void* d, size_t s, int tag, void* m, void*, void** r) {
+    return record_isend(c, d, s, tag, m, r);
+  };
+  t.irecv = [](void* c, int n, void** d, size_t* s, int* tags, void** m, void** profilers,
+               void** r) {
     if (profilers == nullptr) return kInvalidArgument;
     return record_irecv(c, n, d, s[0], tags, m, r);
   };
@@ -165,8 +196,18 @@ Table table11() {
     return config == nullptr ? kInvalidArgument : note("init");
   };
   t.get_properties = [](int d, Properties* p) { return describe(d, p); };
-  t.listen = [](void* context, int d, void*, void** c) { seen.context = context; seen.device = d; note("listen"); return give(c, &comm_memory); };
-  t.connect = [](void* context, int d, void*, void** c, DeviceHandle**) { seen.context = context; seen.device = d; note("connect"); return give(c, &comm_memory); };
+  t.listen = [](void* context, int d, void*, void** c) {
+    seen.context = context;
+    seen.device = d;
+    note("listen");
+    return give(c, &comm_memory);
+  };
+  t.connect = [](void* context, int d, void*, void** c, DeviceHandle**) {
+    seen.context = context;
+    seen.device = d;
+    note("connect");
+    return give(c, &comm_memory);
+  };
   t.reg_mr = record_reg;
   t.isend = table10().isend;
   t.irecv = table10().irecv;

@@ -21,11 +21,16 @@ TEST(RegionTable, ResolvesInsideAndRefusesOutside) {
     uint64_t offset, length;
     tcpx_code code;
   } cases[] = {
-      {0, 1000, TCPX_OK},          {0, 0, TCPX_OK},
-      {1000, 0, TCPX_OK},          {999, 1, TCPX_OK},
-      {0, 1001, TCPX_OUT_OF_RANGE},{1000, 1, TCPX_OUT_OF_RANGE},
-      {1001, 0, TCPX_OUT_OF_RANGE},{UINT64_MAX, 1, TCPX_OUT_OF_RANGE},
-      {1, UINT64_MAX, TCPX_OUT_OF_RANGE}, {UINT64_MAX, UINT64_MAX, TCPX_OUT_OF_RANGE},
+      {0, 1000, TCPX_OK},
+      {0, 0, TCPX_OK},
+      {1000, 0, TCPX_OK},
+      {999, 1, TCPX_OK},
+      {0, 1001, TCPX_OUT_OF_RANGE},
+      {1000, 1, TCPX_OUT_OF_RANGE},
+      {1001, 0, TCPX_OUT_OF_RANGE},
+      {UINT64_MAX, 1, TCPX_OUT_OF_RANGE},
+      {1, UINT64_MAX, TCPX_OUT_OF_RANGE},
+      {UINT64_MAX, UINT64_MAX, TCPX_OUT_OF_RANGE},
   };
   for (const Case& c : cases) {
     uint8_t* out = nullptr;
@@ -75,8 +80,7 @@ TEST(RegionTable, TenThousandRegions) {
   RegionTable table;
   std::vector<uint8_t> memory(10'000);
   std::vector<uint64_t> ids(memory.size());
-  for (size_t i = 0; i < ids.size(); ++i)
-    ASSERT_TRUE(table.add(&memory[i], 1, 3, &ids[i]).ok());
+  for (size_t i = 0; i < ids.size(); ++i) ASSERT_TRUE(table.add(&memory[i], 1, 3, &ids[i]).ok());
   for (size_t i = 0; i < ids.size(); ++i) {
     uint8_t* out = nullptr;
     ASSERT_EQ(table.resolve(piece_of(ids[i], 0, 1), 3, &out), TCPX_OK);

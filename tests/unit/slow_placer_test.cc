@@ -108,8 +108,11 @@ struct SlowPair {
   tcpx_remote_region described{};
 
   SlowPair(size_t bytes, size_t buffers, Nanos delay)
-      : source_placer(buffers, delay), target_placer(buffers, delay),
-        local(bytes), remote(bytes), source(make_engine(&source_placer)),
+      : source_placer(buffers, delay),
+        target_placer(buffers, delay),
+        local(bytes),
+        remote(bytes),
+        source(make_engine(&source_placer)),
         target(make_engine(&target_placer)) {
     EXPECT_TRUE(source->register_memory(local.data(), bytes, 0, &local_region).ok());
     EXPECT_TRUE(target->register_memory(remote.data(), bytes, 3, &remote_region).ok());

@@ -35,9 +35,18 @@ TEST(ParseSize, TakesPowersOfTwo) {
 
 TEST(ParseSize, RefusesWhatIsNotOneAndSaysSo) {
   const std::string_view cases[] = {
-      "",   "K",    "-1",   "+1",    " 1",   "1 ",    "1 K",  "1.5G", "0x10", "1e3",
-      "KB", "1KB",  "1GB",  "1KK",   "1KiBB", "1iB",  "1i",   "1X",   "１",   "1K\0"sv,
-      "1\n", "18446744073709551616", "16777216T", "99999999999999999999999999999999G",
+      "",          "K",
+      "-1",        "+1",
+      " 1",        "1 ",
+      "1 K",       "1.5G",
+      "0x10",      "1e3",
+      "KB",        "1KB",
+      "1GB",       "1KK",
+      "1KiBB",     "1iB",
+      "1i",        "1X",
+      "１",        "1K\0"sv,
+      "1\n",       "18446744073709551616",
+      "16777216T", "99999999999999999999999999999999G",
   };
   for (auto text : cases) {
     uint64_t got = 99;
@@ -57,9 +66,15 @@ TEST(ParseSize, ErrorShowsTheTextEscapedAndCut) {
 
 TEST(ParseTime, TakesUnits) {
   const std::pair<std::string_view, Nanos> cases[] = {
-      {"0", 0},           {"0s", 0},           {"100ns", 100},
-      {"250us", 250'000}, {"5ms", 5'000'000},  {"30s", 30 * kSecond},
-      {"2m", 120 * kSecond}, {"24h", 86400 * kSecond}, {"9223372036854775807ns", INT64_MAX},
+      {"0", 0},
+      {"0s", 0},
+      {"100ns", 100},
+      {"250us", 250'000},
+      {"5ms", 5'000'000},
+      {"30s", 30 * kSecond},
+      {"2m", 120 * kSecond},
+      {"24h", 86400 * kSecond},
+      {"9223372036854775807ns", INT64_MAX},
   };
   for (auto& [text, want] : cases) {
     Nanos got = -1;
@@ -71,8 +86,21 @@ TEST(ParseTime, TakesUnits) {
 
 TEST(ParseTime, RefusesWhatIsNotOneAndSaysSo) {
   const std::string_view cases[] = {
-      "", "s", "5", "-5s", "5 s", "5S", "5sec", "1.5s", "5µs", "5msms", "1d",
-      "9223372036854775808ns", "9223372037s", "99999999999999999999s", "5000000h",
+      "",
+      "s",
+      "5",
+      "-5s",
+      "5 s",
+      "5S",
+      "5sec",
+      "1.5s",
+      "5µs",
+      "5msms",
+      "1d",
+      "9223372036854775808ns",
+      "9223372037s",
+      "99999999999999999999s",
+      "5000000h",
   };
   for (auto text : cases) {
     Nanos got = -1;
@@ -94,8 +122,11 @@ TEST(ParseCount, TakesDigitsOnly) {
 
 TEST(Format, IsShortAndParsesBack) {
   const std::pair<uint64_t, const char*> sizes[] = {
-      {0, "0"}, {1, "1"}, {1023, "1023"}, {1024, "1K"}, {1536, "1536"}, {512 << 10, "512K"},
-      {16 << 20, "16M"}, {1ull << 30, "1G"}, {3ull << 40, "3T"}, {UINT64_MAX, "18446744073709551615"},
+      {0, "0"},           {1, "1"},
+      {1023, "1023"},     {1024, "1K"},
+      {1536, "1536"},     {512 << 10, "512K"},
+      {16 << 20, "16M"},  {1ull << 30, "1G"},
+      {3ull << 40, "3T"}, {UINT64_MAX, "18446744073709551615"},
   };
   for (auto& [value, text] : sizes) {
     EXPECT_EQ(format_size(value), text);
@@ -104,8 +135,14 @@ TEST(Format, IsShortAndParsesBack) {
     EXPECT_EQ(back, value);
   }
   const std::pair<Nanos, const char*> times[] = {
-      {0, "0"}, {1, "1ns"}, {50 * kMicro, "50us"}, {1500 * kMicro, "1500us"}, {5 * kMilli, "5ms"},
-      {30 * kSecond, "30s"}, {60 * kSecond, "1m"}, {3600 * kSecond, "1h"},
+      {0, "0"},
+      {1, "1ns"},
+      {50 * kMicro, "50us"},
+      {1500 * kMicro, "1500us"},
+      {5 * kMilli, "5ms"},
+      {30 * kSecond, "30s"},
+      {60 * kSecond, "1m"},
+      {3600 * kSecond, "1h"},
       {INT64_MAX, "9223372036854775807ns"},
   };
   for (auto& [value, text] : times) {

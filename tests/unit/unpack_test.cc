@@ -89,8 +89,8 @@ TEST(Unpack, PutsEveryByteInItsPlaceForEveryPlan) {
           if (m.fragments.size() > nccl::kUnpackFragments) continue;
           ASSERT_TRUE(covers_exactly(m.fragments, bytes, m.pool.size()));
           Destination to(bytes, pieces, random);
-          size_t in_content = static_cast<size_t>(
-              std::count(m.content.begin(), m.content.end(), 0xAA));
+          size_t in_content =
+              static_cast<size_t>(std::count(m.content.begin(), m.content.end(), 0xAA));
           ScatterList list(to.parts);
           unpack(m.fragments, m.pool.data(), list, 0);
           ASSERT_EQ(to.gathered(), m.content);

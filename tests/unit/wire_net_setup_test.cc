@@ -48,7 +48,8 @@ TEST(WireNetSetup, WhatNoPeerSendsIsRefused) {
   NetSetup out;
   auto good = encoded(an_offer());
   for (size_t size : {size_t{0}, kNetSetupBytes - 1})
-    EXPECT_TRUE(fails_with(decode(std::span(good).first(size), &out), TCPX_PROTOCOL_ERROR, "bytes"));
+    EXPECT_TRUE(
+        fails_with(decode(std::span(good).first(size), &out), TCPX_PROTOCOL_ERROR, "bytes"));
   for (int step : {0, 5, 255}) {
     auto bytes = good;
     bytes[4] = static_cast<uint8_t>(step);

@@ -17,7 +17,9 @@ Status plugin_error(const char* call, nccl::Result result) {
                          warning.empty() ? "" : "; its last warning: ", warning));
 }
 
-uint64_t payload_of(const TxFrame& frame) { return frame.header.payload_bytes; }
+uint64_t payload_of(const TxFrame& frame) {
+  return frame.header.payload_bytes;
+}
 
 // Placed chunks are answered, and the heads of the next ones read, between turns. A receiver that
 // stayed while anything arrived let the sender's window run dry: 0.5 of the plain loop's rate.
@@ -35,7 +37,8 @@ int take_bit(uint32_t* bits) {
 // ---- sending -------------------------------------------------------------------------------
 
 SendComm::SendComm(const CommSettings& settings)
-    : settings_(settings), calls_(settings.plugin->calls()),
+    : settings_(settings),
+      calls_(settings.plugin->calls()),
       registrations_(calls_, *settings.regions, settings.memory_type) {
   occupancy_.window = settings.window;
 }
@@ -54,8 +57,8 @@ Status SendComm::post(const uint8_t* data, uint64_t bytes, Registrations::Slice*
                       bool of_frame, bool* posted) {
   void* handle = nullptr;
   void* mhandle = staging >= 0 ? staging_slice_->mhandle : slice->mhandle;
-  nccl::Result result = calls_.isend(comm_, const_cast<uint8_t*>(data), bytes, sequence_, mhandle,
-                                     &handle);
+  nccl::Result result =
+      calls_.isend(comm_, const_cast<uint8_t*>(data), bytes, sequence_, mhandle, &handle);
   *posted = result == nccl::kSuccess && handle != nullptr;
   if (*posted) {
     sequence_ = (sequence_ + 1) & 0x7fffffff;
@@ -72,7 +75,7 @@ Status SendComm::send_bytes(std::span<const uint8_t> bytes) {
   uint8_t* data = staging_.data() + static_cast<uint64_t>(staging) * request_bytes_;
   memcpy(data, bytes.data(), bytes.size());
   bool posted = false;
-  for (Nanos give_up = now_ns() + kSecond; !posted; ) {
+  for (Nanos give_up = now_ns() + kSecond; !posted;) {
     if (Status status = post(data, bytes.size(), nullptr, staging, false, &posted); !status)
       return status;
     if (!posted && now_ns() > give_up)
@@ -168,7 +171,8 @@ void SendComm::close(const std::function<void(TxFrame*)>& unsent) {
 // ---- receiving -----------------------------------------------------------------------------
 
 ReceiveComm::ReceiveComm(const CommSettings& settings)
-    : settings_(settings), calls_(settings.plugin->calls()),
+    : settings_(settings),
+      calls_(settings.plugin->calls()),
       registrations_(calls_, *settings.regions, settings.memory_type) {
   occupancy_.window = settings.window;
 }
@@ -184,8 +188,8 @@ Status ReceiveComm::open(void* comm, const nccl::DeviceHandle& device, uint64_t 
                 device.size != sizeof queue_))
     return lane_error(TCPX_PATH_UNAVAILABLE,
                       strf("the net plugin's unpack queue has version {} and {} bytes; version {} "
-                           "with {} bytes is understood", device.version, device.size,
-                           nccl::kUnpackVersion, sizeof queue_));
+                           "with {} bytes is understood",
+                           device.version, device.size, nccl::kUnpackVersion, sizeof queue_));
   if (unpacks_) memcpy(&queue_, device.handle, sizeof queue_);
   // When unpacking, all receives are posted on the same memory: nothing is written to it.
   if (!staging_.allocate(request_bytes * (unpacks_ ? 1 : settings_.window)))
@@ -211,8 +215,8 @@ Status ReceiveComm::post_next(bool* posted) {
     }
   }
   void* mhandle = request.slice != nullptr ? request.slice->mhandle : staging_slice_->mhandle;
-  nccl::Result result = calls_.irecv(comm_, data, request.bytes, sequence_, mhandle,
-                                     &request.handle);
+  nccl::Result result =
+      calls_.irecv(comm_, data, request.bytes, sequence_, mhandle, &request.handle);
   *posted = result == nccl::kSuccess && request.handle != nullptr;
   if (!*posted) {
     if (request.staging >= 0) free_staging_ |= 1u << request.staging;
@@ -267,7 +271,8 @@ Status ReceiveComm::test_oldest(bool* done, const std::function<Status(RxChunk*)
   Request request = oldest;
   // TCPX never says a size; whoever says one has to say the right one.
   if (size != 0 && static_cast<uint64_t>(size) != request.bytes)
-    return lane_error(TCPX_PROTOCOL_ERROR, strf("a receive of {} bytes got {}", request.bytes, size));
+    return lane_error(TCPX_PROTOCOL_ERROR,
+                      strf("a receive of {} bytes got {}", request.bytes, size));
   if (Status status = place(request); !status) return status;
   // Only now: the pages of the pool were being read until here.
   if (consumes_) {

@@ -74,8 +74,8 @@ class SendComm {
  private:
   struct Queued {
     TxFrame* frame;
-    uint64_t posted;     // bytes
-    uint32_t requests;   // under way
+    uint64_t posted;    // bytes
+    uint32_t requests;  // under way
   };
   struct Request {
     void* handle = nullptr;
@@ -99,9 +99,9 @@ class SendComm {
   uint64_t request_bytes_ = 0;
   Pages staging_;
   Registrations::Slice* staging_slice_ = nullptr;
-  uint32_t free_staging_ = 0;      // bits
-  std::deque<Queued> frames_;      // not all sent
-  size_t posting_ = 0;             // index in frames_ of the one being posted
+  uint32_t free_staging_ = 0;  // bits
+  std::deque<Queued> frames_;  // not all sent
+  size_t posting_ = 0;         // index in frames_ of the one being posted
   Ring<Request, nccl::kMaxRequests> requests_;
   int sequence_ = 0;
   uint64_t finished_ = 0;
@@ -132,7 +132,7 @@ class ReceiveComm {
  private:
   struct Queued {
     RxChunk* chunk;
-    uint64_t posted;   // bytes
+    uint64_t posted;  // bytes
     uint64_t arrived;
   };
   struct Request {
@@ -156,16 +156,16 @@ class ReceiveComm {
   PluginCalls& calls_;
   Registrations registrations_;
   void* comm_ = nullptr;
-  bool unpacks_ = false;           // bytes come through the bounce pool
+  bool unpacks_ = false;  // bytes come through the bounce pool
   bool consumes_ = false;
   nccl::UnpackHandle queue_{};
   uint64_t request_bytes_ = 0;
-  Pages staging_;                  // when unpacking: what receives are posted on, never written
+  Pages staging_;  // when unpacking: what receives are posted on, never written
   Registrations::Slice* staging_slice_ = nullptr;
   uint32_t free_staging_ = 0;
   std::deque<Queued> chunks_;
   size_t posting_ = 0;
-  uint64_t ordinal_ = 0;           // counts every irecv: the slot in the unpack queue
+  uint64_t ordinal_ = 0;  // counts every irecv: the slot in the unpack queue
   Ring<Request, nccl::kMaxRequests> requests_;
   int sequence_ = 0;
   uint64_t finished_ = 0;

@@ -27,8 +27,7 @@ Reaper& reaper() {
 
 bool ended(Pending& entry) {
   void* comm = nullptr;
-  nccl::Result result =
-      entry.plugin->calls().connect(entry.device, entry.handle->data(), &comm);
+  nccl::Result result = entry.plugin->calls().connect(entry.device, entry.handle->data(), &comm);
   if (comm != nullptr) entry.plugin->calls().close_send(comm);
   return comm != nullptr || result != nccl::kSuccess;
 }

@@ -18,8 +18,8 @@ inline constexpr int kNewestVersion = 12;
 using Result = int;
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kUnhandledCudaError = 1;
-inline constexpr Result kSystemError = 2;      // a socket failed; the peer closed
-inline constexpr Result kInternalError = 3;    // misuse, or set-up failed
+inline constexpr Result kSystemError = 2;    // a socket failed; the peer closed
+inline constexpr Result kInternalError = 3;  // misuse, or set-up failed
 inline constexpr Result kInvalidArgument = 4;
 inline constexpr Result kInvalidUsage = 5;
 inline constexpr Result kRemoteError = 6;
@@ -48,10 +48,10 @@ using ProfilerCallback = Result (*)(void** handle, int type, void* parent, int64
 
 // What a receiver's comm has for the GPU; the caller of accept() owns the storage.
 struct DeviceHandle {
-  int type;                 // kDeviceHost or kDeviceUnpack
-  int version;              // kUnpackVersion
-  void* handle;             // device address of an UnpackHandle
-  size_t size;              // sizeof(UnpackHandle)
+  int type;      // kDeviceHost or kDeviceUnpack
+  int version;   // kUnpackVersion
+  void* handle;  // device address of an UnpackHandle
+  size_t size;   // sizeof(UnpackHandle)
   int needs_proxy_progress;
 };
 static_assert(sizeof(DeviceHandle) == 32);
@@ -67,7 +67,7 @@ inline constexpr int kUnpackSlots = 16;
 inline constexpr int kUnpackFragments = 2048;
 
 struct alignas(16) Fragment {
-  uint32_t source;       // offset from the bounce pool's base
+  uint32_t source;  // offset from the bounce pool's base
   uint32_t length;
   uint64_t destination;  // offset from the start of the receive
 };
@@ -76,9 +76,9 @@ struct UnpackMeta {
   uint64_t count[kUnpackSlots];
 };
 struct UnpackHandle {
-  UnpackMeta* meta;      // device address of mapped host memory
-  void* bounce;          // device address; the same for every comm of a GPU
-  uint64_t head;         // state of NCCL's kernels, starts at ~0; nobody else touches it
+  UnpackMeta* meta;  // device address of mapped host memory
+  void* bounce;      // device address; the same for every comm of a GPU
+  uint64_t head;     // state of NCCL's kernels, starts at ~0; nobody else touches it
 };
 static_assert(sizeof(Fragment) == 16 && offsetof(Fragment, length) == 4 &&
               offsetof(Fragment, destination) == 8);
@@ -90,10 +90,10 @@ static_assert(sizeof(UnpackHandle) == 24 && offsetof(UnpackHandle, bounce) == 8 
 
 struct PropertiesV7 {
   char* name;
-  char* pci_path;   // null for virtual NICs
+  char* pci_path;  // null for virtual NICs
   uint64_t guid;
   int ptr_support;
-  int speed;        // Mbit/s
+  int speed;  // Mbit/s
   int port;
   float latency;
   int max_comms;
@@ -121,7 +121,8 @@ struct PropertiesV8 {
   int device_version;
 };
 static_assert(sizeof(PropertiesV8) == 64 && offsetof(PropertiesV8, speed) == 32 &&
-              offsetof(PropertiesV8, max_recvs) == 48 && offsetof(PropertiesV8, device_type) == 52 &&
+              offsetof(PropertiesV8, max_recvs) == 48 &&
+              offsetof(PropertiesV8, device_type) == 52 &&
               offsetof(PropertiesV8, device_version) == 56);
 
 template <int kDevices>
@@ -150,7 +151,8 @@ struct PropertiesV9 {  // and V10
 };
 using PropertiesV10 = PropertiesV9;
 static_assert(sizeof(PropertiesV9) == 104 && offsetof(PropertiesV9, speed) == 36 &&
-              offsetof(PropertiesV9, max_recvs) == 52 && offsetof(PropertiesV9, device_type) == 56 &&
+              offsetof(PropertiesV9, max_recvs) == 52 &&
+              offsetof(PropertiesV9, device_type) == 56 &&
               offsetof(PropertiesV9, device_version) == 60 &&
               offsetof(PropertiesV9, virtual_devices) == 64 &&
               offsetof(PropertiesV9, max_p2p_bytes) == 88 &&
@@ -230,7 +232,8 @@ using InitV11 = Result (*)(void** context, uint64_t comm_id, CommConfig* config,
                            ProfilerCallback profiler);
 using ListenV7 = Result (*)(int device, void* handle, void** listen_comm);
 using ListenV11 = Result (*)(void* context, int device, void* handle, void** listen_comm);
-using ConnectV7 = Result (*)(int device, void* handle, void** send_comm, DeviceHandle** send_device);
+using ConnectV7 = Result (*)(int device, void* handle, void** send_comm,
+                             DeviceHandle** send_device);
 using ConnectV10 = Result (*)(int device, CommConfig* config, void* handle, void** send_comm,
                               DeviceHandle** send_device);
 using ConnectV11 = Result (*)(void* context, int device, void* handle, void** send_comm,

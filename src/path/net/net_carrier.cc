@@ -48,11 +48,14 @@ CommSettings comm_settings(const NetCarrierSettings& settings, uint32_t window) 
 }  // namespace
 
 NetCarrier::NetCarrier(const NetCarrierSettings& settings)
-    : settings_(settings), calls_(settings.plugin->calls()),
+    : settings_(settings),
+      calls_(settings.plugin->calls()),
       send_(comm_settings(settings, settings.send_window)),
       receive_(comm_settings(settings, settings.receive_window)) {}
 
-NetCarrier::~NetCarrier() { close(); }
+NetCarrier::~NetCarrier() {
+  close();
+}
 
 Status NetCarrier::call_failed(const char* call, nccl::Result result) const {
   return setup_error(
@@ -121,8 +124,8 @@ Status NetCarrier::on_message(std::span<const uint8_t> bytes) {
 Status NetCarrier::offer_received(const wire::NetSetup& offer) {
   if (peers_offer_) return setup_error("the peer made two offers for one lane");
   if (offer.plugin != settings_.plugin->name())
-    return setup_error(strf("the plugins differ: {} here, {} at the peer",
-                            settings_.plugin->name(), escaped(offer.plugin)));
+    return setup_error(strf("the plugins differ: {} here, {} at the peer", settings_.plugin->name(),
+                            escaped(offer.plugin)));
   peers_offer_ = offer;
   settings_.request_bytes = std::min(settings_.request_bytes, offer.request_bytes);
   return {};
@@ -271,8 +274,10 @@ Status NetCarrier::move_payload() {
 
 void NetCarrier::pause(bool moved) {
   if (moved) return;
-  if (now_ns() - last_moved_ > kPollEagerly) nap(kPollPause);
-  else sched_yield();  // more lanes than cores: the others have something to do
+  if (now_ns() - last_moved_ > kPollEagerly)
+    nap(kPollPause);
+  else
+    sched_yield();  // more lanes than cores: the others have something to do
 }
 
 void NetCarrier::each_receiving(const std::function<void(RxChunk*)>& f) const {
@@ -291,7 +296,9 @@ std::string NetCarrier::stalled(Nanos now, Nanos patience) const {
   if (now - last_moved_ < patience) return {};
   return strf("the net plugin has made no progress for {} ms ({}); a helper of it may be dead",
               (now - last_moved_) / kMilli,
-              send_.idle() ? "receiving" : receive_.idle() ? "sending" : "sending and receiving");
+              send_.idle()      ? "receiving"
+              : receive_.idle() ? "sending"
+                                : "sending and receiving");
 }
 
 // ---- the end -------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class NetCarrier final : public Carrier {
   SendComm send_;
   ReceiveComm receive_;
 
-  wire::NetSetup offer_;                       // ours
+  wire::NetSetup offer_;  // ours
   std::optional<wire::NetSetup> peers_offer_;
   // The plugin keeps state in it while connecting; set from the first connect until it has ended.
   std::unique_ptr<wire::NetHandle> connecting_;

@@ -54,8 +54,8 @@ Status NetPath::create(const EngineOptions& options, const RegionTable& regions,
   if (Status status = Plugin::load(request, &path->plugin_); !status) return status;
   if (Status status = path->choose_devices(options.net_devices); !status) return status;
   const DeviceProperties& first = path->plugin_->devices()[static_cast<size_t>(path->devices_[0])];
-  bool as_device = first.unpacks() && path->plugin_->device_memory_is_host() &&
-                   !options.net_host_memory;
+  bool as_device =
+      first.unpacks() && path->plugin_->device_memory_is_host() && !options.net_host_memory;
   path->memory_type_ = as_device ? nccl::kPtrCuda : nccl::kPtrHost;
   path->request_bytes_ = std::clamp<uint64_t>(
       std::min(plugin_chunk(options.net_chunk), first.max_request) / Pages::kPage * Pages::kPage,
@@ -81,8 +81,9 @@ Status NetPath::choose_devices(const std::string& asked) {
     start = end + 1;
     auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end())
-      return unavailable(strf("net_devices names \"{}\", which the net plugin does not have; it has {}",
-                              name, join(names, ", ")));
+      return unavailable(
+          strf("net_devices names \"{}\", which the net plugin does not have; it has {}", name,
+               join(names, ", ")));
     devices_.push_back(static_cast<int>(found - names.begin()));
   }
   return {};
@@ -109,14 +110,17 @@ std::string NetPath::describe() const {
   std::vector<std::string> names;
   for (int device : devices_) names.push_back(plugin_->devices()[static_cast<size_t>(device)].name);
   bool unpacks = plugin_->devices()[static_cast<size_t>(devices_[0])].unpacks();
-  const char* memory = memory_type_ == nccl::kPtrCuda ? "emulated device memory, unpacked by the CPU"
+  const char* memory = memory_type_ == nccl::kPtrCuda
+                           ? "emulated device memory, unpacked by the CPU"
                        : unpacks ? "host memory (debug mode: no devmem)"
                                  : "host memory";
-  return strf("net plugin {} ({}, ABI v{}, {}); devices {}; {}; requests of {} bytes, windows {} "
-              "and {}; {} {} {}", plugin_->file(), plugin_->name(), plugin_->calls().version(),
-              plugin_->why(), join(names, " "), memory, request_bytes_, send_window_,
-              receive_window_, effective("NCCL_DYNAMIC_CHUNK_SIZE"),
-              effective("NCCL_NSOCKS_PERTHREAD"), effective("NCCL_SOCKET_NTHREADS"));
+  return strf(
+      "net plugin {} ({}, ABI v{}, {}); devices {}; {}; requests of {} bytes, windows {} "
+      "and {}; {} {} {}",
+      plugin_->file(), plugin_->name(), plugin_->calls().version(), plugin_->why(),
+      join(names, " "), memory, request_bytes_, send_window_, receive_window_,
+      effective("NCCL_DYNAMIC_CHUNK_SIZE"), effective("NCCL_NSOCKS_PERTHREAD"),
+      effective("NCCL_SOCKET_NTHREADS"));
 }
 
 }  // namespace tcpx::net

@@ -50,8 +50,9 @@ Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
       new std::map<std::string, std::shared_ptr<Plugin>>;
   std::vector<Candidate> candidates = plugin_candidates(request.path);
   if (candidates.empty())
-    return unavailable("no net plugin file: none is configured (net_plugin, "
-                       "UCCL_TCPX_PLUGIN_PATH) and none is in the usual places");
+    return unavailable(
+        "no net plugin file: none is configured (net_plugin, "
+        "UCCL_TCPX_PLUGIN_PATH) and none is in the usual places");
   const Candidate& chosen = candidates.front();
   std::lock_guard lock(mu);  // the first use of a plugin is serial
   if (auto found = loaded->find(chosen.path); found != loaded->end()) {
@@ -72,8 +73,10 @@ Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
 
 Status Plugin::open(const std::string& path) {
   if (path.find('/') != std::string::npos && access(path.c_str(), R_OK) != 0)
-    return unavailable(strf("no net plugin file: {} cannot be read ({}); set net_plugin to the "
-                            "plugin's .so", path, why_));
+    return unavailable(
+        strf("no net plugin file: {} cannot be read ({}); set net_plugin to the "
+             "plugin's .so",
+             path, why_));
   library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr)
     return unavailable(strf("net plugin not loadable: {} ({})", dlerror(), why_));
@@ -93,8 +96,10 @@ Status Plugin::bind() {
     refused += strf("; version {}: {}", version, why);
   }
   if (calls_ == nullptr)
-    return unavailable(strf("no known symbol in net plugin {}: it has none of ncclNetPlugin_v{} to "
-                            "v{}{}", file_, nccl::kOldestVersion, nccl::kNewestVersion, refused));
+    return unavailable(
+        strf("no known symbol in net plugin {}: it has none of ncclNetPlugin_v{} to "
+             "v{}{}",
+             file_, nccl::kOldestVersion, nccl::kNewestVersion, refused));
   name_ = calls_->name();
   return {};
 }
@@ -107,8 +112,10 @@ Status Plugin::initialise() {
   int count = 0;
   result = calls_->devices(&count);
   if (result != nccl::kSuccess || count <= 0)
-    return unavailable(strf("net plugin {} has no device ({}); check the interfaces it is told to "
-                            "use", file_, result_name(result)));
+    return unavailable(
+        strf("net plugin {} has no device ({}); check the interfaces it is told to "
+             "use",
+             file_, result_name(result)));
   for (int device = 0; device < count; ++device) {
     DeviceProperties properties;
     if (calls_->properties(device, &properties) != nccl::kSuccess) continue;

@@ -15,9 +15,9 @@ namespace tcpx::net {
 class Plugin {
  public:
   struct Request {
-    std::string path;         // as configured; empty: the usual places
+    std::string path;  // as configured; empty: the usual places
     Nanos probe_patience = 30 * kSecond;
-    bool probe = true;        // run init in a child process first
+    bool probe = true;  // run init in a child process first
   };
 
   // Distinct failures, all TCPX_PATH_UNAVAILABLE with blast ENGINE; the text starts with what
@@ -26,8 +26,8 @@ class Plugin {
   static Status load(const Request& request, std::shared_ptr<Plugin>* out);
 
   PluginCalls& calls() { return *calls_; }
-  const std::string& file() const { return file_; }     // the file the loader mapped
-  const std::string& why() const { return why_; }       // why this file
+  const std::string& file() const { return file_; }  // the file the loader mapped
+  const std::string& why() const { return why_; }    // why this file
   const std::string& name() const { return name_; }
   const std::vector<DeviceProperties>& devices() const { return devices_; }
   // Without a GPU the emulator takes host memory for device memory, and says so.

@@ -13,12 +13,36 @@ constexpr uint64_t kLargestIntRequest = 1u << 30;
 
 template <int kVersion>
 struct TableOf;
-template <> struct TableOf<7> { using Table = TableV7; using Properties = PropertiesV7; };
-template <> struct TableOf<8> { using Table = TableV8; using Properties = PropertiesV8; };
-template <> struct TableOf<9> { using Table = TableV9; using Properties = PropertiesV9; };
-template <> struct TableOf<10> { using Table = TableV10; using Properties = PropertiesV10; };
-template <> struct TableOf<11> { using Table = TableV11; using Properties = PropertiesV11; };
-template <> struct TableOf<12> { using Table = TableV12; using Properties = PropertiesV12; };
+template <>
+struct TableOf<7> {
+  using Table = TableV7;
+  using Properties = PropertiesV7;
+};
+template <>
+struct TableOf<8> {
+  using Table = TableV8;
+  using Properties = PropertiesV8;
+};
+template <>
+struct TableOf<9> {
+  using Table = TableV9;
+  using Properties = PropertiesV9;
+};
+template <>
+struct TableOf<10> {
+  using Table = TableV10;
+  using Properties = PropertiesV10;
+};
+template <>
+struct TableOf<11> {
+  using Table = TableV11;
+  using Properties = PropertiesV11;
+};
+template <>
+struct TableOf<12> {
+  using Table = TableV12;
+  using Properties = PropertiesV12;
+};
 
 template <int kVersion>
 class Shim final : public PluginCalls {
@@ -33,9 +57,12 @@ class Shim final : public PluginCalls {
   bool consumes() const override { return table_.irecv_consumed != nullptr; }
 
   Result init(Logger log) override {
-    if constexpr (kVersion >= 11) return table_.init(&context_, 0, &config_, log, nullptr);
-    else if constexpr (kVersion == 10) return table_.init(log, nullptr);
-    else return table_.init(log);
+    if constexpr (kVersion >= 11)
+      return table_.init(&context_, 0, &config_, log, nullptr);
+    else if constexpr (kVersion == 10)
+      return table_.init(log, nullptr);
+    else
+      return table_.init(log);
   }
   Result devices(int* count) override { return table_.devices(count); }
   Result properties(int device, DeviceProperties* out) override {
@@ -55,15 +82,19 @@ class Shim final : public PluginCalls {
     return kSuccess;
   }
   Result listen(int device, void* handle, void** comm) override {
-    if constexpr (kVersion >= 11) return table_.listen(context_, device, handle, comm);
-    else return table_.listen(device, handle, comm);
+    if constexpr (kVersion >= 11)
+      return table_.listen(context_, device, handle, comm);
+    else
+      return table_.listen(device, handle, comm);
   }
   Result connect(int device, void* handle, void** comm) override {
     DeviceHandle* none = nullptr;
-    if constexpr (kVersion >= 11) return table_.connect(context_, device, handle, comm, &none);
+    if constexpr (kVersion >= 11)
+      return table_.connect(context_, device, handle, comm, &none);
     else if constexpr (kVersion == 10)
       return table_.connect(device, &config_, handle, comm, &none);
-    else return table_.connect(device, handle, comm, &none);
+    else
+      return table_.connect(device, handle, comm, &none);
   }
   Result accept(void* listen_comm, void** comm, DeviceHandle** device) override {
     return table_.accept(listen_comm, comm, device);
@@ -81,9 +112,12 @@ class Shim final : public PluginCalls {
                void** request) override {
     if constexpr (kVersion >= 10)
       return table_.isend(comm, data, size, tag, mhandle, nullptr, request);
-    else if constexpr (kVersion == 9) return table_.isend(comm, data, size, tag, mhandle, request);
-    else if (size > INT_MAX) return kInvalidArgument;
-    else return table_.isend(comm, data, static_cast<int>(size), tag, mhandle, request);
+    else if constexpr (kVersion == 9)
+      return table_.isend(comm, data, size, tag, mhandle, request);
+    else if (size > INT_MAX)
+      return kInvalidArgument;
+    else
+      return table_.isend(comm, data, static_cast<int>(size), tag, mhandle, request);
   }
   Result irecv(void* comm, void* data, size_t size, int tag, void* mhandle,
                void** request) override {
@@ -109,15 +143,20 @@ class Shim final : public PluginCalls {
   Result close_listen(void* comm) override { return table_.close_listen(comm); }
 
   static const char* missing(const Table& t) {
-    const std::pair<bool, const char*> needs[] = {
-        {t.init != nullptr, "init"},         {t.devices != nullptr, "devices"},
-        {t.get_properties != nullptr, "getProperties"},
-        {t.listen != nullptr, "listen"},     {t.connect != nullptr, "connect"},
-        {t.accept != nullptr, "accept"},     {t.reg_mr != nullptr, "regMr"},
-        {t.dereg_mr != nullptr, "deregMr"},  {t.isend != nullptr, "isend"},
-        {t.irecv != nullptr, "irecv"},       {t.test != nullptr, "test"},
-        {t.close_send != nullptr, "closeSend"}, {t.close_recv != nullptr, "closeRecv"},
-        {t.close_listen != nullptr, "closeListen"}};
+    const std::pair<bool, const char*> needs[] = {{t.init != nullptr, "init"},
+                                                  {t.devices != nullptr, "devices"},
+                                                  {t.get_properties != nullptr, "getProperties"},
+                                                  {t.listen != nullptr, "listen"},
+                                                  {t.connect != nullptr, "connect"},
+                                                  {t.accept != nullptr, "accept"},
+                                                  {t.reg_mr != nullptr, "regMr"},
+                                                  {t.dereg_mr != nullptr, "deregMr"},
+                                                  {t.isend != nullptr, "isend"},
+                                                  {t.irecv != nullptr, "irecv"},
+                                                  {t.test != nullptr, "test"},
+                                                  {t.close_send != nullptr, "closeSend"},
+                                                  {t.close_recv != nullptr, "closeRecv"},
+                                                  {t.close_listen != nullptr, "closeListen"}};
     for (auto& [there, name] : needs)
       if (!there) return name;
     return nullptr;

@@ -11,13 +11,13 @@ namespace tcpx::net {
 
 struct DeviceProperties {
   std::string name;
-  std::string pci_path;       // empty for virtual NICs
+  std::string pci_path;  // empty for virtual NICs
   int ptr_support = 0;
   int speed_mbit = 0;
   int max_comms = 0;
   int device_type = nccl::kDeviceHost;
   int device_version = 0;
-  uint64_t max_request = 0;   // largest isend/irecv the ABI can express
+  uint64_t max_request = 0;  // largest isend/irecv the ABI can express
 
   bool unpacks() const { return device_type == nccl::kDeviceUnpack; }
 };

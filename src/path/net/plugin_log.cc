@@ -55,7 +55,9 @@ void log_line(int level, unsigned long, const char* where, int line, const char*
 
 }  // namespace
 
-nccl::Logger plugin_logger() { return &log_line; }
+nccl::Logger plugin_logger() {
+  return &log_line;
+}
 
 PluginLogTap::PluginLogTap(const Log& log) {
   Sinks& all = sinks();

@@ -48,8 +48,9 @@ void child_log(int level, unsigned long, const char*, int, const char* format, .
     std::unique_ptr<PluginCalls> calls = bind_table(version, table, &why);
     if (calls == nullptr) continue;
     int count = 0;
-    code = calls->init(&child_log) != nccl::kSuccess ? kInitRefused
-           : calls->devices(&count) != nccl::kSuccess || count <= 0 ? kNoDevice : 0;
+    code = calls->init(&child_log) != nccl::kSuccess                ? kInitRefused
+           : calls->devices(&count) != nccl::kSuccess || count <= 0 ? kNoDevice
+                                                                    : 0;
     break;
   }
   _exit(code);
@@ -111,8 +112,8 @@ Status probe_plugin(const std::string& file, Nanos patience) {
     return unavailable(strf("net plugin {} hangs in init: no answer within {} ms; {}", file,
                             patience / kMilli, because));
   if (WIFSIGNALED(status))
-    return unavailable(strf("net plugin {} dies in init: signal {}; {}", file, WTERMSIG(status),
-                            because));
+    return unavailable(
+        strf("net plugin {} dies in init: signal {}; {}", file, WTERMSIG(status), because));
   switch (WEXITSTATUS(status)) {
     case 0: return {};
     case kInitRefused: return unavailable(strf("net plugin {} refused init; {}", file, because));

@@ -18,9 +18,10 @@ Status Registrations::add(void* base, uint64_t length, Slice** out) {
   void* mhandle = nullptr;
   nccl::Result result = calls_.reg_mr(comm_, base, length, type_, &mhandle);
   if (result != nccl::kSuccess)
-    return lane_error(TCPX_PATH_UNAVAILABLE,
-                      strf("the net plugin cannot register {} bytes at {}: {}; its last warning: {}",
-                           length, base, result_name(result), last_plugin_warning()));
+    return lane_error(
+        TCPX_PATH_UNAVAILABLE,
+        strf("the net plugin cannot register {} bytes at {}: {}; its last warning: {}", length,
+             base, result_name(result), last_plugin_warning()));
   auto slice = std::make_unique<Slice>();
   *slice = {static_cast<uint8_t*>(base), length, mhandle, 0, false};
   if (out != nullptr) *out = slice.get();

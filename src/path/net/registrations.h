@@ -21,8 +21,8 @@ class Registrations {
     uint8_t* base = nullptr;
     uint64_t length = 0;
     void* mhandle = nullptr;
-    uint32_t uses = 0;       // requests under way
-    bool retired = false;    // goes when the last use ends
+    uint32_t uses = 0;     // requests under way
+    bool retired = false;  // goes when the last use ends
   };
 
   // `type`: nccl::kPtrHost or kPtrCuda.

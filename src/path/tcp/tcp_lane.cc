@@ -28,7 +28,8 @@ constexpr char kNoPacing[] = "reno";  // in every kernel
 constexpr Nanos kEagerFor = 20 * kMicro;
 constexpr Nanos kBetweenTries = kMicro;  // as in the loop: the sender needs the socket's lock too
 // With more payload than this to come, fewer bytes are no event. Every event costs the sender's
-// core (on loopback; the interrupt's core otherwise) a walk through two epoll sets, for each 64 KiB.
+// core (on loopback; the interrupt's core otherwise) a walk through two epoll sets, for each 64
+// KiB.
 constexpr uint64_t kEventBytes = 128u << 10;
 
 // Source of the zeros that fill an abandoned frame. Never written, so it costs no memory.
@@ -42,7 +43,10 @@ uint8_t* zeros() {
 
 TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
                  std::unique_ptr<Carrier> carrier)
-    : loop_(loop), sink_(sink), fd_(std::move(fd)), settings_(std::move(settings)),
+    : loop_(loop),
+      sink_(sink),
+      fd_(std::move(fd)),
+      settings_(std::move(settings)),
       carrier_(std::move(carrier)) {
   remote_ = settings_.remote;
   pieces_.reserve(wire::kMaxPieces);
@@ -82,7 +86,9 @@ void TcpLane::on_events(uint32_t events) {
   work();
 }
 
-void TcpLane::on_wake() { work(); }
+void TcpLane::on_wake() {
+  work();
+}
 
 bool TcpLane::on_hot() {
   if (!open_) return false;
@@ -152,13 +158,14 @@ bool TcpLane::receive(uint64_t budget) {
     counters_.receive_calls.fetch_add(1, std::memory_order_relaxed);
     if (got < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) fail(io_error("receiving", errno));
-      else readable_ = false;
+      if (errno != EAGAIN)
+        fail(io_error("receiving", errno));
+      else
+        readable_ = false;
       break;
     }
     if (got == 0) {
-      fail(lane_error(TCPX_PEER_DISCONNECTED,
-                      strf("{} closed the connection", remote_)));
+      fail(lane_error(TCPX_PEER_DISCONNECTED, strf("{} closed the connection", remote_)));
       break;
     }
     total += static_cast<uint64_t>(got);
@@ -272,9 +279,8 @@ Status TcpLane::head_arrived() {
   if (Status status = wire::decode_header(bytes, settings_.limits, &header_); !status)
     return status;
   if (header_.sequence != expected_sequence_)
-    return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("frame {} arrived where {} was due", header_.sequence,
-                                  expected_sequence_));
+    return peer_error(TCPX_PROTOCOL_ERROR, strf("frame {} arrived where {} was due",
+                                                header_.sequence, expected_sequence_));
   ++expected_sequence_;
   counters_.frames_in.fetch_add(1, std::memory_order_relaxed);
   if (header_.table_bytes() > 0) {
@@ -320,8 +326,10 @@ void TcpLane::resume_reading() {
   if (!open_ || !waiting_slot_) return;
   waiting_slot_ = false;
   Status status = dispatch_head();
-  if (!status) fail(status);
-  else if (!waiting_slot_) loop_.make_hot(source_index_);
+  if (!status)
+    fail(status);
+  else if (!waiting_slot_)
+    loop_.make_hot(source_index_);
 }
 
 Status TcpLane::trailer_arrived() {
@@ -329,9 +337,8 @@ Status TcpLane::trailer_arrived() {
   wire::Trailer trailer;
   if (Status status = wire::decode_trailer(bytes, &trailer); !status) return status;
   if (trailer.sequence != header_.sequence)
-    return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("trailer of frame {} ends frame {}", trailer.sequence,
-                                  header_.sequence));
+    return peer_error(TCPX_PROTOCOL_ERROR, strf("trailer of frame {} ends frame {}",
+                                                trailer.sequence, header_.sequence));
   RxChunk* chunk = std::exchange(chunk_, nullptr);
   if (chunk == &message_) return carrier_->on_message(message_.message);
   return sink_.on_payload(chunk, trailer);
@@ -356,8 +363,10 @@ void TcpLane::queue(TxFrame* frame) {
   frame->started = false;
   frame->beside = goes_beside(frame->header);
   if (frame->beside) ++queued_beside_;
-  if (last_ != nullptr) last_->next = frame;
-  else first_ = frame;
+  if (last_ != nullptr)
+    last_->next = frame;
+  else
+    first_ = frame;
   last_ = frame;
   if (frame->has_tail()) ++queued_payload_frames_;
 }
@@ -425,8 +434,8 @@ size_t TcpLane::gather_frame(TxFrame* frame, iovec* iov, size_t room, size_t* by
     add(frame->table.data() + frame->table.size() - rest, rest);
     left -= rest;
   }
-  for (size_t i = frame->next_payload;
-       payload > 0 && i < frame->payload.size() && count + 1 < room; ++i) {
+  for (size_t i = frame->next_payload; payload > 0 && i < frame->payload.size() && count + 1 < room;
+       ++i) {
     add(frame->payload[i].iov_base, frame->payload[i].iov_len);
     left -= frame->payload[i].iov_len;
   }
@@ -459,8 +468,10 @@ bool TcpLane::send(uint64_t budget) {
     counters_.send_calls.fetch_add(1, std::memory_order_relaxed);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN) writable_ = false;
-      else fail(io_error("sending", errno));
+      if (errno == EAGAIN)
+        writable_ = false;
+      else
+        fail(io_error("sending", errno));
       break;
     }
     counters_.bytes_out.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
@@ -598,7 +609,9 @@ bool TcpLane::poll_carrier() {
   return open_ && more;
 }
 
-const char* TcpLane::path() const { return way_.load() == Way::kBeside ? carrier_->path() : "tcp"; }
+const char* TcpLane::path() const {
+  return way_.load() == Way::kBeside ? carrier_->path() : "tcp";
+}
 
 std::string TcpLane::interface() const {
   return way_.load() == Way::kBeside ? carrier_->interface() : settings_.interface;
@@ -628,7 +641,9 @@ void TcpLane::finish() {
   flush(kTurnBytes);
 }
 
-void TcpLane::fail(const Status& status) { close(status); }
+void TcpLane::fail(const Status& status) {
+  close(status);
+}
 
 void TcpLane::close(const Status& status) {
   if (!open_) return;

@@ -62,7 +62,7 @@ class TcpLane final : public Lane, private CarrierHost {
   static constexpr size_t kMaxIov = 256;
 
   // Receiving.
-  bool receive(uint64_t budget);          // whether it stopped at the budget
+  bool receive(uint64_t budget);  // whether it stopped at the budget
   ssize_t receive_some(size_t* asked);
   void watch_bytes();
   Status consume(size_t bytes);
@@ -86,13 +86,13 @@ class TcpLane final : public Lane, private CarrierHost {
   void frame_out(TxFrame* frame);
 
   // Sending.
-  bool send(uint64_t budget);             // whether it stopped at the budget
+  bool send(uint64_t budget);  // whether it stopped at the budget
   void begin(TxFrame* frame);
   size_t gather(iovec* iov, size_t* bytes);
   size_t gather_frame(TxFrame* frame, iovec* iov, size_t room, size_t* bytes);
   void advance(size_t bytes);
 
-  void work();                            // one turn of receiving, filling, sending
+  void work();  // one turn of receiving, filling, sending
   void set_engaged();
   void watch_room();
   void fail(const Status& status);
@@ -112,9 +112,9 @@ class TcpLane final : public Lane, private CarrierHost {
   // Receiving: `ahead_` takes the trailer of the current frame (if it has one) and the next header.
   bool readable_ = false;
   Nanos eager_until_ = 0;
-  int event_bytes_ = 1;       // fewer bytes than this are no event
-  bool end_hint_ = false;     // the peer has closed: read until the end is seen
-  bool waiting_slot_ = false; // the sink had no receive slot
+  int event_bytes_ = 1;        // fewer bytes than this are no event
+  bool end_hint_ = false;      // the peer has closed: read until the end is seen
+  bool waiting_slot_ = false;  // the sink had no receive slot
   Phase phase_ = Phase::kHeader;
   uint8_t ahead_[wire::kTrailerBytes + wire::kHeaderBytes];
   size_t ahead_got_ = wire::kTrailerBytes;
@@ -123,7 +123,7 @@ class TcpLane final : public Lane, private CarrierHost {
   size_t table_got_ = 0;
   std::vector<wire::Piece> pieces_;
   RxChunk* chunk_ = nullptr;
-  RxChunk message_;           // from the other carrier
+  RxChunk message_;  // from the other carrier
   uint64_t payload_left_ = 0;
   size_t landing_at_ = 0;
   uint32_t expected_sequence_ = 0;
@@ -135,7 +135,7 @@ class TcpLane final : public Lane, private CarrierHost {
   TxFrame* first_ = nullptr;
   TxFrame* last_ = nullptr;
   uint32_t queued_payload_frames_ = 0;
-  uint32_t queued_beside_ = 0;   // heads not yet out
+  uint32_t queued_beside_ = 0;  // heads not yet out
   std::vector<std::unique_ptr<Message>> messages_;
   uint32_t next_sequence_ = 0;
 };
