@@ -87,6 +87,9 @@ void TcpLane::on_events(uint32_t events) {
 }
 
 void TcpLane::on_wake() {
+  // A few bytes in the middle of a payload are no event; whoever asks whether the peer is alive
+  // (a ping wakes the lane) has to see them.
+  if (event_bytes_ > 1) readable_ = true;
   work();
 }
 
