@@ -23,9 +23,6 @@ constexpr Nanos kTick = 20 * kMilli;
 constexpr Nanos kIdleTick = 250 * kMilli;
 constexpr Nanos kGoodbyePatience = 500 * kMilli;
 constexpr size_t kKeptEndedPeers = 256;
-// Deregistering waits this long for a path that cannot call back what it was given; then it closes
-// the lane.
-constexpr Nanos kFencePatience = kSecond;
 // Small transfers are cut so that every lane gets a part, but not finer than this.
 constexpr uint64_t kSmallestCut = 64 << 10;
 
@@ -557,7 +554,6 @@ Status EngineCore::deregister(uint64_t region) {
   // From here on nobody can resolve the id. What resolved it before is stopped in its loop.
   for (auto& peer : peers) peer->revoke_local(region);
   Nanos give_up = deadline_after(now_ns(), shared_.options.deadline);
-  Nanos force = now_ns() + kFencePatience;
   for (;;) {
     bool moving = false;
     for (auto& peer : peers) moving |= peer->revoke_remote(region);
@@ -566,8 +562,6 @@ Status EngineCore::deregister(uint64_t region) {
       return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
                     "bytes were still being placed into the region at the deadline; do not free "
                     "its memory");
-    if (now_ns() > force)
-      for (auto& peer : peers) peer->force_off(region);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   for (auto& peer : peers) peer->forget_memory(view.base, view.length);

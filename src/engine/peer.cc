@@ -13,9 +13,6 @@ namespace {
 // How much of a transfer tcpx_post sends on the caller's thread before it leaves the rest to the
 // loop: enough for everything small, and well below a millisecond.
 constexpr uint64_t kPostBudget = 1u << 20;
-// A fence waits this long for a path that cannot call back what it was given; then it closes the
-// lane.
-constexpr Nanos kFencePatience = kSecond;
 // A call into a plugin that takes longer than connect_timeout, at least this, hangs.
 constexpr Nanos kLeastHangPatience = kSecond;
 // How long the service thread waits for a lane's thread, which may be in a plugin's call.
@@ -492,31 +489,22 @@ void Peer::finish_locked(TransferState& t, tcpx_code code) {
 // still touched it at the end.
 bool Peer::stop(const std::shared_ptr<TransferState>& transfer, bool forget) {
   LaneList all = lanes();
-  Nanos since = now_ns();
-  bool forced = false;
+  Nanos give_up = now_ns() + 10 * kSecond;
   for (;;) {
     size_t moving = 0;
     for (PeerLane* lane : all) {
       auto held = std::make_shared<size_t>(0);
       bool ran = lane->in_loop([lane, held, transfer, forget, keep = shared_from_this()] {
         *held = lane->stop(*transfer, forget);
+        if (*held > 0) lane->close_if_stuck();
       });
       if (!ran) return false;
       moving += *held;
-      if (*held > 0 && forced) close_lane(*lane, "a cancelled transfer's memory was still in use");
     }
     if (moving == 0) return true;
-    Nanos waited = now_ns() - since;
-    if (waited > 10 * kSecond) return false;
-    forced = waited > kFencePatience;
+    if (now_ns() > give_up) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-}
-
-void Peer::close_lane(PeerLane& lane, const char* why) {
-  lane.in_loop([lane = &lane, why, keep = shared_from_this()] {
-    if (lane->open()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
-  });
 }
 
 // Local fence now, no waiting for the peer.
@@ -608,14 +596,11 @@ bool Peer::revoke_remote(uint64_t region) {
 // How many frames and chunks of the lane still touch the region; a lane that hangs counts as one.
 size_t Peer::held_by(PeerLane& lane, uint64_t region) {
   auto held = std::make_shared<size_t>(0);
-  bool ran = lane.in_loop(
-      [lane = &lane, held, region, keep = shared_from_this()] { *held = lane->revoke(region); });
+  bool ran = lane.in_loop([lane = &lane, held, region, keep = shared_from_this()] {
+    *held = lane->revoke(region);
+    if (*held > 0) lane->close_if_stuck();
+  });
   return ran ? *held : 1;
-}
-
-void Peer::force_off(uint64_t region) {
-  for (PeerLane* lane : lanes())
-    if (held_by(*lane, region) > 0) close_lane(*lane, "a deregistered region was still in use");
 }
 
 void Peer::forget_memory(const void* base, uint64_t length) {

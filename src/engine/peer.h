@@ -90,8 +90,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void revoke_local(uint64_t region);
   // Stops lanes from reading or writing this region for the peer. True: they still touch it.
   bool revoke_remote(uint64_t region);
-  // Closes lanes that cannot let go of this region otherwise.
-  void force_off(uint64_t region);
   // Nothing uses the memory any more and it is about to be freed.
   void forget_memory(const void* base, uint64_t length);
   Status notify(std::shared_ptr<Notice> notice, Nanos deadline);
@@ -159,7 +157,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void watch_lanes(Nanos now);
   void watch_carrier(PeerLane& lane, Nanos now);
   bool held_up(Nanos now);
-  void close_lane(PeerLane& lane, const char* why);
   Status let_go_locked(const TransferState& transfer) const;
   size_t held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);

@@ -13,6 +13,7 @@ namespace {
 // lane holds at the end of a transfer is what everybody waits for.
 constexpr Nanos kHoldTime = 20 * kMilli;
 constexpr Nanos kPlacingPatience = 5 * kSecond;
+constexpr Nanos kFencePatience = 200 * kMilli;
 constexpr uint32_t kMinWindow = 2;
 constexpr uint32_t kFirstWindow = 4;  // before a rate is known
 
@@ -514,6 +515,13 @@ size_t PeerLane::revoke(uint64_t region) {
     }
   }
   return moving;
+}
+
+void PeerLane::close_if_stuck() {
+  if (!open()) return;
+  std::string why = lane_->stalled(now_ns(), kFencePatience);
+  if (!why.empty())
+    lane_->close(lane_error(TCPX_PEER_TIMEOUT, "memory had to be given back: " + why));
 }
 
 std::string PeerLane::describe_stall(Nanos now, Nanos age) const {

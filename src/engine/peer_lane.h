@@ -64,6 +64,9 @@ class PeerLane final : public LaneSink {
   size_t stop(const TransferState& transfer, bool forget);
   // Stops reading and writing this region for the peer. Returns how many placings still do.
   size_t revoke(uint64_t region);
+  // A fence waits for what a path cannot call back as long as that moves; then the lane is closed,
+  // which is the last fence there is.
+  void close_if_stuck();
   void send_bye();
   // The oldest chunk without an answer, for the stall report; empty if younger than `age`.
   std::string describe_stall(Nanos now, Nanos age) const;
