@@ -1,6 +1,7 @@
 #include "engine/peer_lane.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/text.h"
 #include "engine/peer.h"
@@ -16,6 +17,14 @@ constexpr Nanos kPlacingPatience = 5 * kSecond;
 constexpr Nanos kFencePatience = 200 * kMilli;
 constexpr uint32_t kMinWindow = 2;
 constexpr uint32_t kFirstWindow = 4;  // before a rate is known
+
+// The thread of this loop hangs in a plugin and may come back: the loop is never freed.
+void leave_behind(std::shared_ptr<Loop> loop) {
+  static std::mutex mu;
+  static auto* const left = new std::vector<std::shared_ptr<Loop>>;
+  std::lock_guard lock(mu);
+  left->push_back(std::move(loop));
+}
 
 }  // namespace
 
@@ -52,7 +61,7 @@ Status PeerLane::start(const LaneFactory& factory) {
 
 void PeerLane::retire_loop() {
   if (!own_loop_ || loop_.stop()) return;
-  new std::shared_ptr<Loop>(loop_owner_);  // its thread hangs and may come back: never freed
+  leave_behind(loop_owner_);
   shared_.hung_loops.fetch_add(1);
 }
 
