@@ -75,7 +75,17 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
     lanes_[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
     lane = lanes_[index].get();
   }
-  return lane->start(factory);
+  if (Status status = lane->start(factory); !status) return status;
+  Status ended;
+  {
+    std::lock_guard lock(mu);
+    if (state_ != State::kEnded) return {};
+    ended = end_status_;
+  }
+  // end() ran while the lane was being made and did not see it open.
+  lane->in_loop([lane, ended, keep = shared_from_this()] { lane->lane().close(ended); });
+  lane->retire_loop();
+  return ended;
 }
 
 void Peer::expect_lanes(uint32_t lanes) {

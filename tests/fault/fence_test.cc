@@ -54,6 +54,10 @@ class Fence : public ::testing::TestWithParam<tcpx_op> {
     ASSERT_TRUE(succeeded(pair.a.deregister(from.region)));
     ASSERT_TRUE(succeeded(pair.b.deregister(to.region)));
   }
+  // A transfer may be through before the fence comes: then the round proves nothing.
+  bool another_round(int round) const {
+    return round < kRounds || (hits == 0 && round < 20 * kRounds);
+  }
   void a_little_later() {
     auto end = Clock::now() + std::chrono::microseconds(rng.below(3'000));
     while (Clock::now() < end) {
@@ -62,7 +66,7 @@ class Fence : public ::testing::TestWithParam<tcpx_op> {
 };
 
 TEST_P(Fence, CancelledTransferTouchesNeitherSideAnyMore) {
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; another_round(round); ++round) {
     Transfer transfer = pair.prepare(GetParam(), kBytes);
     ASSERT_TRUE(succeeded(transfer.post()));
     a_little_later();
@@ -83,7 +87,7 @@ TEST_P(Fence, CancelledTransferTouchesNeitherSideAnyMore) {
 }
 
 TEST_P(Fence, LocalDeregisterEndsTheTransferAndFreesTheMemory) {
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; another_round(round); ++round) {
     Transfer transfer = pair.prepare(GetParam(), kBytes);
     ASSERT_TRUE(succeeded(transfer.post()));
     a_little_later();
@@ -105,7 +109,7 @@ TEST_P(Fence, LocalDeregisterEndsTheTransferAndFreesTheMemory) {
 }
 
 TEST_P(Fence, DeregisterAtTheOwnerEndsTheTransferAndFreesTheMemory) {
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; another_round(round); ++round) {
     Transfer transfer = pair.prepare(GetParam(), kBytes);
     ASSERT_TRUE(succeeded(transfer.post()));
     a_little_later();
@@ -128,7 +132,7 @@ TEST_P(Fence, DeregisterAtTheOwnerEndsTheTransferAndFreesTheMemory) {
 }
 
 TEST_P(Fence, ReleaseInProgressThenUnmapIsSafe) {
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; another_round(round); ++round) {
     auto* memory = new HostMemory(kBytes);
     tcpx_region region = 0;
     ASSERT_TRUE(succeeded(pair.a.register_memory(memory->address(), kBytes, 0, &region)));

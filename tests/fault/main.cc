@@ -1,14 +1,10 @@
 // The suite's main: the same binary is also the peer when TCPX_TEST_PEER names none.
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "../support/peer_program.h"
 
 int main(int argc, char** argv) {
   if (int code = tcpx::test::peer_main(argc, argv); code >= 0) return code;
-  // ThreadSanitizer starts a thread of its own with the first one: not a leak of the first test.
-  std::thread([] {}).join();
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "env.h"
@@ -58,9 +59,19 @@ inline std::string list_fds() {
   return out;
 }
 
+// ThreadSanitizer starts a thread of its own with the first one: not a leak of whoever starts that.
+inline bool sanitizers_thread_runs() {
+  static const bool once = [] {
+    std::thread([] {}).join();
+    return true;
+  }();
+  return once;
+}
+
 // fds and threads held now; later compared with what is held then.
 class Holdings {
  public:
+  const bool ready = sanitizers_thread_runs();
   size_t fds = open_fds();
   size_t threads = thread_count();
 
