@@ -1,7 +1,8 @@
 #include "path/net/unpack.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "path/net/payload_copy.h"
 
 namespace tcpx::net {
 
@@ -26,14 +27,14 @@ void ScatterList::each_part(uint64_t offset, uint64_t length, F&& f) {
 
 void ScatterList::put(uint64_t offset, const uint8_t* from, uint64_t length) {
   each_part(offset, length, [&](uint8_t* to, uint64_t step) {
-    memcpy(to, from, step);
+    copy_payload(to, from, step);
     from += step;
   });
 }
 
 void ScatterList::get(uint64_t offset, uint8_t* to, uint64_t length) {
   each_part(offset, length, [&](const uint8_t* from, uint64_t step) {
-    memcpy(to, from, step);
+    copy_payload(to, from, step);
     to += step;
   });
 }
