@@ -65,7 +65,6 @@ class SendComm {
   size_t queued_frames() const { return frames_.size(); }
   bool holds(const TxFrame* frame) const;
   void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
-  Nanos oldest() const { return requests_.empty() ? kNever : requests_.front().posted; }
   uint64_t finished() const { return finished_; }  // requests
   const Occupancy& occupancy() const { return occupancy_; }
   // After this the plugin reads nothing. Frames not sent are handed to `unsent`.
@@ -88,7 +87,6 @@ class SendComm {
   Status post_next(bool* posted);
   Status post(const uint8_t* data, uint64_t bytes, Registrations::Slice* slice, int staging,
               bool of_frame, bool* posted);
-  int take_staging();
   void free_request(const Request& request);
   Status test_oldest(bool* done, const std::function<void(TxFrame*)>& sent);
 
@@ -124,7 +122,6 @@ class ReceiveComm {
   bool holds(const RxChunk* chunk) const;
   void each(const std::function<void(RxChunk*)>& f) const;
   void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
-  Nanos oldest() const { return requests_.empty() ? kNever : requests_.front().posted; }
   uint64_t finished() const { return finished_; }  // requests
   const Occupancy& occupancy() const { return occupancy_; }
   void close();
@@ -150,7 +147,6 @@ class ReceiveComm {
   Status test_oldest(bool* done, const std::function<Status(RxChunk*)>& arrived);
   Status place(const Request& request);
   Status unpack_slot(const Request& request);
-  int take_staging();
 
   CommSettings settings_;
   PluginCalls& calls_;
