@@ -27,8 +27,11 @@ inline Options merged(const Options& more, const Options& base) {
 // TCPX_TEST_NET_PLUGIN=FILE runs a suite on the net path.
 inline Options loopback_options(const Options& more = {}) {
   Options base = {{"interfaces", "127.0.0.1"}, {"deadline", "60s"}};
-  if (const char* plugin = std::getenv("TCPX_TEST_NET_PLUGIN"))
+  if (const char* plugin = std::getenv("TCPX_TEST_NET_PLUGIN")) {
     base.push_back({"net_plugin", plugin});
+    ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 0);
+    ::setenv("TCPX_EMU_SETUP_TIMEOUT_MS", "3000", 0);  // nothing lingers longer than tests wait
+  }
   return merged(more, base);
 }
 
