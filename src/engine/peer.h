@@ -143,6 +143,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool inbound = false;
 
  private:
+  // How much of a transfer tcpx_post sends on the caller's thread before it leaves the rest to the
+  // loop: enough for everything small, and well below a millisecond.
+  static constexpr uint64_t kPostBudget = 1u << 20;
+
   void start(PeerLane& first, bool spread, bool is_long);
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
   void enqueue_locked(const std::shared_ptr<TransferState>& transfer);

@@ -275,7 +275,12 @@ TEST_F(StoppedPeer, TransfersEndByTheirDeadlineAndLateBytesNeverLand) {
     victim->thaw();
     for (watch = {}; watch.elapsed() < Ms{500};)
       ASSERT_EQ(mismatch(*local.memory, 0, kBytes, sentinel, 0), -1) << "a late byte landed";
-    // The peer was slow, not dead: the session works again.
+    // The peer was slow, not dead: the session works again. On the net path it may have been the
+    // price of the fence: what a plugin has begun to send comes back only with its comm closed.
+    if (std::getenv("TCPX_TEST_NET_PLUGIN") != nullptr && state_of(peer) != TCPX_OK) {
+      EXPECT_EQ(state_of(peer), TCPX_PEER_TIMEOUT);
+      peer = connect(victim->info());
+    }
     Transfer again;
     ASSERT_TRUE(succeeded(engine.prepare(peer, TCPX_WRITE, {{local.region, 0, kBytes}},
                                          {{&remote, 0, kBytes}}, &again)));

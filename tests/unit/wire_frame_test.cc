@@ -1,5 +1,6 @@
 #include "wire/frame.h"
 
+#include "../support/env.h"
 #include "wire/handshake.h"
 #include "wire_test_util.h"
 
@@ -412,7 +413,7 @@ uint64_t pick(std::mt19937_64& random) {
 TEST(WireFrameProperty, WhatDecodesEncodesToTheSameBytes) {
   std::mt19937_64 random(test::test_seed());
   size_t accepted = 0;
-  for (int round = 0; round < 200000; ++round) {
+  for (int round = 0; round < test::smaller_if_sanitized(200'000, 20'000); ++round) {
     Header header = minimal(static_cast<FrameType>(1 + random() % 12));
     if (random() % 4 == 0) header.status = static_cast<uint16_t>(pick(random));
     if (random() % 2 == 0) header.transfer = pick(random);
@@ -438,7 +439,7 @@ __extension__ typedef unsigned __int128 Wide;
 
 TEST(WireFrameProperty, PieceTablesAddUpExactlyOrAreRefused) {
   std::mt19937_64 random(test::test_seed());
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < test::smaller_if_sanitized(20'000, 2'000); ++round) {
     std::vector<uint64_t> lengths(2 + random() % 6);
     Wide sum = 0;
     for (uint64_t& length : lengths) {

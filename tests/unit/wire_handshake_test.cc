@@ -1,5 +1,6 @@
 #include "wire/handshake.h"
 
+#include "../support/env.h"
 #include "wire/frame.h"
 #include "wire_test_util.h"
 
@@ -364,7 +365,7 @@ void damage_and_decode(const Message& message, std::mt19937_64& random, size_t* 
 TEST(WireHandshakeProperty, WhatDecodesSurvivesEncoding) {
   std::mt19937_64 random(test::test_seed());
   size_t accepted = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < test::smaller_if_sanitized(20'000, 4'000); ++round) {
     damage_and_decode(random() % 2 == 0 ? first_hello() : join_hello(), random, &accepted);
     damage_and_decode(some_challenge(), random, &accepted);
     damage_and_decode(some_welcome(), random, &accepted);

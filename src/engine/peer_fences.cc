@@ -1,0 +1,139 @@
+// Ends of transfers that the caller asks for: when they return, nobody touches the memory any more.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/text.h"
+#include "base/wait.h"
+#include "engine/peer.h"
+
+namespace tcpx {
+
+// After this no lane touches the transfer's local memory, except placings that cannot be called
+// back; those are waited for here. A lane that does not let go in time is closed. False: something
+// still touched it at the end.
+bool Peer::stop(const std::shared_ptr<TransferState>& transfer, bool forget) {
+  LaneList all = lanes();
+  Nanos give_up = now_ns() + 10 * kSecond;
+  for (;;) {
+    size_t moving = 0;
+    for (PeerLane* lane : all) {
+      auto held = std::make_shared<size_t>(0);
+      bool ran = lane->in_loop([lane, held, transfer, forget, keep = shared_from_this()] {
+        *held = lane->stop(*transfer, forget);
+        if (*held > 0) lane->close_if_stuck();
+      });
+      if (!ran) return false;
+      moving += *held;
+    }
+    if (moving == 0) return true;
+    if (now_ns() > give_up) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+// Local fence now, no waiting for the peer.
+void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status& status) {
+  uint64_t id;
+  {
+    std::lock_guard lock(mu);
+    if (!transfer->live) return;
+    id = transfer->id;
+    transfer->ending = true;
+    if (transfer->queued) std::erase(run_queue_, transfer);
+    transfer->queued = false;
+  }
+  bool let_go = stop(transfer, true);
+  std::lock_guard lock(mu);
+  if (!transfer->live || transfer->id != id) return;
+  transfer->held |= !let_go;
+  for (auto& [lane, works] : limbo_)
+    std::erase_if(works, [&](const ChunkWork& work) { return work.transfer == transfer; });
+  if (transfer->status.ok()) transfer->status = status;
+  finish_locked(*transfer, transfer->status.code());
+}
+
+Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline) {
+  Status cancelled = transfer_error(TCPX_CANCELLED, "cancelled by the caller");
+  {
+    std::lock_guard lock(mu);
+    if (!transfer->live) return let_go_locked(*transfer);
+    transfer->ending = true;
+    if (transfer->queued) std::erase(run_queue_, transfer);
+    transfer->queued = false;
+  }
+  bool let_go = stop(transfer, false);
+  bool confirmed;
+  Status peer_end;
+  {
+    // WRITE: what is out lands or is refused before its answer comes. READ: nothing to wait for.
+    std::unique_lock lock(mu);
+    transfer->held |= !let_go;
+    confirmed = transfer->plan.op == TCPX_READ || transfer->held ||
+                wait_until(transfer->ended, lock, deadline, [&] {
+                  return !transfer->live || transfer->in_flight == 0 || state_ == State::kEnded;
+                });
+    if (state_ == State::kEnded && transfer->plan.op == TCPX_WRITE) peer_end = end_status_;
+  }
+  end_now(transfer, cancelled);
+  {
+    std::lock_guard lock(mu);
+    if (Status status = let_go_locked(*transfer); !status) return status;
+  }
+  if (!peer_end.ok()) return peer_end;
+  if (!confirmed)
+    return transfer_error(TCPX_DEADLINE,
+                          "local memory is safe, but the peer did not confirm in "
+                          "time that nothing more lands in its memory");
+  return {};
+}
+
+// A fence cannot hold against a thread in somebody else's code.
+Status Peer::let_go_locked(const TransferState& transfer) const {
+  if (!transfer.held) return {};
+  return transfer_error(TCPX_PATH_UNAVAILABLE,
+                        "the net plugin hangs in a call and may still use "
+                        "the local memory; do not free it");
+}
+
+void Peer::release(const std::shared_ptr<TransferState>& transfer) {
+  end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress"));
+}
+
+void Peer::revoke_local(uint64_t region) {
+  std::vector<std::shared_ptr<TransferState>> hit;
+  {
+    std::lock_guard lock(mu);
+    for (auto& transfer : live_)
+      if (transfer->plan.uses(region)) hit.push_back(transfer);
+  }
+  for (auto& transfer : hit)
+    end_now(transfer, transfer_error(TCPX_REGION_REVOKED,
+                                     strf("local region {:#x} was deregistered", region)));
+}
+
+bool Peer::revoke_remote(uint64_t region) {
+  bool moving = false;
+  for (PeerLane* lane : lanes()) moving |= held_by(*lane, region) > 0;
+  return moving;
+}
+
+// How many frames and chunks of the lane still touch the region; a lane that hangs counts as one.
+size_t Peer::held_by(PeerLane& lane, uint64_t region) {
+  auto held = std::make_shared<size_t>(0);
+  bool ran = lane.in_loop([lane = &lane, held, region, keep = shared_from_this()] {
+    *held = lane->revoke(region);
+    if (*held > 0) lane->close_if_stuck();
+  });
+  return ran ? *held : 1;
+}
+
+void Peer::forget_memory(const void* base, uint64_t length) {
+  for (PeerLane* lane : lanes())
+    if (lane->has_own_loop())
+      lane->in_loop([lane, base, length, keep = shared_from_this()] {
+        lane->lane().forget_memory(base, length);
+      });
+}
+
+}  // namespace tcpx

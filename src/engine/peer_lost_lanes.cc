@@ -1,0 +1,113 @@
+// What was on a lane that is lost goes on over the others, once it cannot land twice.
+#include <algorithm>
+
+#include "base/text.h"
+#include "engine/peer.h"
+
+namespace tcpx {
+
+bool Peer::next_control(wire::Header* out) {
+  std::lock_guard lock(mu);
+  if (control_.empty()) return false;
+  *out = control_.front();
+  control_.pop_front();
+  return true;
+}
+
+void Peer::send_again_locked(const std::vector<ChunkWork>& works) {
+  for (const ChunkWork& work : works) {
+    TransferState& t = *work.transfer;
+    if (!t.live || t.id != work.transfer_id) continue;
+    --t.in_flight;
+    ++t.retries;
+    t.again.push_back(work.chunk);
+    if (t.ending)
+      progress_locked(work.transfer);
+    else
+      enqueue_locked(work.transfer);
+  }
+}
+
+void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
+                     std::vector<ChunkWork> reads) {
+  bool last;
+  {
+    std::lock_guard lock(mu);
+    changed_.notify_all();
+    if (state_ == State::kEnded || leaving_) return;  // end() settles everything
+    last = live_lanes_locked() == 0;
+    bool fatal = status.blast() == TCPX_BLAST_PEER;
+    if (!last && !fatal) {
+      ++lanes_lost_;
+      shared_.counters.lanes_lost.fetch_add(1);
+      for (auto& transfer : live_) {
+        ++transfer->lanes_lost;
+        transfer->home = kAnyLane;
+      }
+      send_again_locked(reads);
+      limbo_[lane.index()] = std::move(writes);
+      // The same question again for every lane not yet confirmed: it may have been on this one.
+      for (auto& [index, works] : limbo_) {
+        wire::Header ask;
+        ask.type = wire::FrameType::kLaneDown;
+        ask.chunk = index;
+        control_.push_back(ask);
+      }
+      for (auto& [id, notice] : pending_notices_)
+        if (notice->lane == lane.index()) {
+          notice->lane = UINT32_MAX;
+          notices_.push_back(notice);
+        }
+      for (auto& other : lanes_)
+        if (other && other->open()) other->wake();
+    }
+    last |= fatal;
+  }
+  if (status.code() == TCPX_PROTOCOL_ERROR) shared_.counters.protocol_errors.fetch_add(1);
+  if (last) return ask_end(status);
+  shared_.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", id_,
+                   escaped(name()), lane.index(), lane.lane().interface(), status.to_string(),
+                   live_lanes());
+}
+
+// The peer gave this lane up. Our end is closed before we confirm, so nothing more lands through
+// it. Closing has to happen in that lane's loop, so the service thread does it.
+void Peer::lane_down_asked(uint32_t index) {
+  shared_.defer([self = shared_from_this(), index] {
+    PeerLane* lane = nullptr;
+    {
+      std::lock_guard lock(self->mu);
+      if (index < self->lanes_.size()) lane = self->lanes_[index].get();
+    }
+    if (lane != nullptr && lane->open())
+      lane->in_loop([lane, self] {
+        lane->lane().close(lane_error(TCPX_PEER_DISCONNECTED, "the peer gave this lane up"));
+      });
+    std::lock_guard lock(self->mu);
+    wire::Header confirm;
+    confirm.type = wire::FrameType::kLaneDownAck;
+    confirm.chunk = index;
+    self->control_.push_back(confirm);
+    if (PeerLane* carrier = self->lane_for_small_locked()) carrier->wake();
+  });
+}
+
+void Peer::lane_down_confirmed(uint32_t index) {
+  std::lock_guard lock(mu);
+  auto found = limbo_.find(index);
+  if (found == limbo_.end()) return;
+  send_again_locked(found->second);
+  limbo_.erase(found);
+  for (auto& lane : lanes_)
+    if (lane && lane->open()) lane->wake();
+}
+
+void Peer::peer_said_bye() {
+  {
+    std::lock_guard lock(mu);
+    leaving_ = true;
+  }
+  ask_end(peer_error(TCPX_PEER_CLOSED, "the peer said goodbye"));
+}
+
+}  // namespace tcpx

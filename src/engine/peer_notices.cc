@@ -1,0 +1,77 @@
+// Notifications to and from a peer: exactly once, whatever lanes are lost on the way.
+#include "base/wait.h"
+#include "engine/notice_queue.h"
+#include "engine/peer.h"
+
+namespace tcpx {
+
+void Peer::queue_notice_locked(const std::shared_ptr<Notice>& notice) {
+  notice->id = next_notice_id_++;
+  pending_notices_[notice->id] = notice;
+  notices_.push_back(notice);
+  if (PeerLane* lane = lane_for_small_locked()) lane->wake();
+}
+
+Status Peer::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
+  PeerLane* lane;
+  {
+    std::lock_guard lock(mu);
+    if (state_ == State::kEnded) return end_status_;
+    queue_notice_locked(notice);
+    lane = lane_for_small_locked();
+  }
+  if (lane != nullptr) lane->loop().try_exclusive([&] { lane->lane().flush(kPostBudget); });
+  std::unique_lock lock(mu);
+  if (wait_until(notice->ended, lock, deadline, [&] { return notice->confirmed; }))
+    return notice->status;
+  return peer_error(TCPX_DEADLINE,
+                    "the peer did not confirm the notification in time; it may or "
+                    "may not be delivered");
+}
+
+std::shared_ptr<Notice> Peer::next_notice(PeerLane& lane) {
+  std::lock_guard lock(mu);
+  if (state_ != State::kUp || notices_.empty()) return nullptr;
+  std::shared_ptr<Notice> notice = std::move(notices_.front());
+  notices_.pop_front();
+  notice->lane = lane.index();
+  shared_.counters.notifications_out.fetch_add(1, std::memory_order_relaxed);
+  return notice;
+}
+
+void Peer::notice_confirmed(uint64_t id, tcpx_code code) {
+  std::lock_guard lock(mu);
+  auto found = pending_notices_.find(id);
+  if (found == pending_notices_.end()) return;
+  std::shared_ptr<Notice> notice = std::move(found->second);
+  pending_notices_.erase(found);
+  notice->confirmed = true;
+  if (code != TCPX_OK)
+    notice->status = transfer_error(code,
+                                    "the peer could not take the notification; its "
+                                    "application does not read them");
+  notice->ended.notify_all();
+  std::shared_ptr<TransferState> transfer = std::move(notice->transfer);
+  if (transfer == nullptr || !transfer->live || transfer->notice != notice || transfer->ending)
+    return;
+  transfer->status = notice->status;
+  finish_locked(*transfer, notice->status.code());
+}
+
+tcpx_code Peer::notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes) {
+  std::lock_guard lock(mu);
+  if (id < notices_seen_below_ || notices_seen_.count(id) > 0) {
+    shared_.counters.notification_repeats.fetch_add(1);
+    return TCPX_OK;  // sent again because a lane was lost; it is delivered already
+  }
+  if (!shared_.inbox->push(id_, std::move(bytes))) return TCPX_LIMIT;
+  notices_seen_.insert(id);
+  while (!notices_seen_.empty() && *notices_seen_.begin() == notices_seen_below_) {
+    notices_seen_.erase(notices_seen_.begin());
+    ++notices_seen_below_;
+  }
+  shared_.counters.notifications_in.fetch_add(1, std::memory_order_relaxed);
+  return TCPX_OK;
+}
+
+}  // namespace tcpx

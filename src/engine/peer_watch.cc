@@ -1,0 +1,122 @@
+// What the service thread looks for now and then: deadlines, silence, plugins that hang.
+#include <algorithm>
+
+#include "base/text.h"
+#include "engine/peer.h"
+
+namespace tcpx {
+
+namespace {
+// How long the service thread waits for a lane's thread, which may be in a plugin's call.
+constexpr Nanos kServicePatience = 100 * kMilli;
+}  // namespace
+
+void Peer::tick(Nanos now) {
+  if (held_up(now)) return;
+  expire_deadlines(now);
+  watch_lanes(now);
+  report_stalls(now);
+}
+
+// A lane whose thread is in a plugin's call may be there for ever. To wait for it here would hold
+// up the engine's other peers, so what is to be done comes later, or with the end.
+bool Peer::held_up(Nanos now) {
+  bool waiting = false;
+  for (PeerLane* lane : lanes()) {
+    if (!lane->has_own_loop()) continue;
+    if (lane->loop().hangs(now)) {
+      end(peer_error(TCPX_PATH_UNAVAILABLE,
+                     strf("the net plugin hangs in a call on lane {}; its thread and the memory it "
+                          "was given are lost",
+                          lane->index())));
+      return true;
+    }
+    waiting |= lane->loop().round_time(now) > kServicePatience;
+  }
+  return waiting;
+}
+
+void Peer::expire_deadlines(Nanos now) {
+  std::vector<std::shared_ptr<TransferState>> late;
+  {
+    std::lock_guard lock(mu);
+    for (auto& transfer : live_)
+      if (transfer->deadline <= now && !transfer->ending) late.push_back(transfer);
+  }
+  if (!late.empty())
+    for (PeerLane* lane : lanes())
+      if (lane->has_own_loop() && !lane->in_loop([] {}, kServicePatience)) return;  // a later tick
+  for (auto& transfer : late) {
+    std::string where;
+    {
+      std::lock_guard lock(mu);
+      where = strf("{} of {} chunks confirmed, {} in flight", transfer->settled,
+                   transfer->plan.chunks.size(), transfer->in_flight);
+    }
+    end_now(transfer, transfer_error(TCPX_DEADLINE, "the transfer's deadline passed: " + where));
+  }
+}
+
+void Peer::watch_lanes(Nanos now) {
+  const EngineOptions& options = shared_.options;
+  Nanos latest = 0;
+  LaneList open;
+  for (PeerLane* lane : lanes()) {
+    if (!lane->open()) continue;
+    open.add(lane);
+    latest = std::max(latest, lane->last_heard());
+  }
+  if (open.size() == 0) return;
+  if (now - latest > options.peer_timeout)
+    return end(peer_error(TCPX_PEER_TIMEOUT,
+                          strf("nothing heard from the peer for {} ms", (now - latest) / kMilli)));
+  for (PeerLane* lane : open) {
+    Nanos heard = lane->last_heard();
+    if (now - heard > options.keepalive) lane->ask_ping();
+    if (open.size() > 1 && latest - heard > options.lane_timeout)
+      lane->in_loop(
+          [lane, silent = now - heard, keep = shared_from_this()] {
+            lane->lane().close(
+                lane_error(TCPX_PEER_TIMEOUT,
+                           strf("silent for {} ms while other lanes work", silent / kMilli)));
+          },
+          kServicePatience);
+    if (lane->has_own_loop()) watch_carrier(*lane, now);
+  }
+  last_watch_ = now;
+}
+
+// The stream of a lane may be alive while what carries its payload is not. While the stream is
+// silent too, or this process was stopped, nothing can be said.
+void Peer::watch_carrier(PeerLane& lane, Nanos now) {
+  Nanos patience = shared_.options.lane_timeout;
+  Nanos silent = (shared_.options.keepalive + patience) / 2;  // longer than a ping takes
+  if (now - lane.last_heard() > silent || now - last_watch_ > silent) lane.audible_since = now;
+  if (now - lane.audible_since < patience) return;
+  lane.in_loop(
+      [lane = &lane, now, patience, keep = shared_from_this()] {
+        if (!lane->open()) return;
+        std::string why = lane->lane().stalled(now, patience);
+        if (!why.empty()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
+      },
+      kServicePatience);
+}
+
+// Names what hangs, once per keepalive interval and peer.
+void Peer::report_stalls(Nanos now) {
+  Nanos age = 2 * shared_.options.keepalive;
+  if (now - last_stall_report_ < age || !shared_.log.enabled(TCPX_LOG_WARN)) return;
+  for (PeerLane* lane : lanes()) {
+    if (!lane->open() || lane->in_flight() == 0) continue;
+    auto text = std::make_shared<std::string>();
+    bool ran =
+        lane->in_loop([lane, text, now, age,
+                       keep = shared_from_this()] { *text = lane->describe_stall(now, age); },
+                      kServicePatience);
+    if (!ran || text->empty()) continue;
+    last_stall_report_ = now;
+    shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name()), *text);
+  }
+}
+
+}  // namespace tcpx
