@@ -17,5 +17,6 @@ struct Command {
 Command add_bench(CLI::App& app);
 Command add_demo(CLI::App& app);
 Command add_config(CLI::App& app);
+Command add_topo(CLI::App& app);
 
 }  // namespace tcpx::tool

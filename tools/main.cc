@@ -22,7 +22,7 @@ constexpr const char* kFooter =
     "  0    success\n"
     "  1    a transfer failed, or the other side did\n"
     "  2    bad command line or bad configuration\n"
-    "  3    this machine cannot run what was asked (memory, system limits)\n"
+    "  3    this machine cannot run what was asked (memory, system limits, topology)\n"
     "  4    data failed verification\n"
     "  130  interrupted by SIGINT or SIGTERM\n"
     "Results go to stdout; logs, progress and errors to stderr.";
@@ -69,7 +69,7 @@ int parse_and_run(int argc, char** argv) {
   app.footer(kFooter);
   app.allow_extras();
   app.set_version_flag("--version", std::string("tcpx ") + tcpx_version());
-  std::vector<Command> commands = {add_bench(app), add_demo(app), add_config(app)};
+  std::vector<Command> commands = {add_bench(app), add_demo(app), add_config(app), add_topo(app)};
   commands.push_back({app.add_subcommand("version", "print the version"), [] {
                         print(stdout, "tcpx {}\n", tcpx_version());
                         return static_cast<int>(kExitOk);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "config/bindings.h"
 
 namespace tcpx::config {
 namespace {
@@ -247,6 +248,11 @@ Status check_devices(std::string_view text) {
     if (item.empty()) return bad(strf("{} names an empty device, e.g. eth1,eth2", shown(text)));
   }
   return text.empty() ? bad("no devices are named, e.g. auto") : Status();
+}
+
+Status check_bindings(std::string_view text) {
+  Bindings bindings;
+  return parse_bindings(text, &bindings);
 }
 
 }  // namespace tcpx::config

@@ -55,6 +55,7 @@ Status check_key_file(std::string_view text);
 Status check_require_path(std::string_view text);
 Status check_allow_path(std::string_view text);
 Status check_devices(std::string_view text);
+Status check_bindings(std::string_view text);
 
 std::vector<std::string_view> split(std::string_view text, char separator);
 

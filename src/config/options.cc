@@ -183,6 +183,15 @@ const Rule kRules[] = {
        return strf("{} is not among {}; add it to allow_path", row_text("require_path", o),
                    row_text("allow_path", o));
      }},
+    {[](const EngineOptions& o) {
+       return std::max(o.net_sockets, 1u) * std::max(o.net_threads, 1u) > kMaxPluginSockets;
+     },
+     [](const EngineOptions& o) {
+       return strf(
+           "{} times {} is more than the {} sockets a comm of the net plugin has; e.g. "
+           "net_sockets=4 net_threads=1",
+           row_text("net_sockets", o), row_text("net_threads", o), kMaxPluginSockets);
+     }},
 };
 
 Status check_rules(const EngineOptions& options) {

@@ -15,6 +15,9 @@
 
 namespace tcpx {
 
+// Sockets of a comm of the TCPX plugin: NCCL_NSOCKS_PERTHREAD x NCCL_SOCKET_NTHREADS at most.
+inline constexpr uint32_t kMaxPluginSockets = 8;
+
 // The values an engine runs with. Field names are option names.
 struct EngineOptions {
   std::string name;                 // shown to peers and in logs; default host:pid
@@ -47,8 +50,12 @@ struct EngineOptions {
   std::string net_plugin;              // file of an NCCL net plugin; empty: the usual places
   std::string net_devices = "auto";    // of the plugin, by name, comma-separated
   uint64_t net_chunk = 512 << 10;      // largest request; NCCL_DYNAMIC_CHUNK_SIZE of the plugin
-  uint32_t net_sockets = 0;            // per comm; 0: as the plugin's environment says
-  uint32_t net_send_window = 12;       // requests under way per comm
+  uint32_t net_sockets = 0;            // per thread of a comm; 0: as its environment says
+  uint32_t net_threads = 0;            // of the plugin, per comm; 0: as its environment says
+  uint64_t net_min_zerocopy = 0;  // host sends of this size and more; 0: as its environment says
+  std::string net_tx_bindings;    // "eth1:8-21,112-125;eth2:..." (config/bindings.h)
+  std::string net_rx_bindings;
+  uint32_t net_send_window = 12;  // requests under way per comm
   uint32_t net_receive_window = 16;
   bool net_host_memory = false;  // option "net_memory": host | auto
   tcpx_log_level log_level = TCPX_LOG_INFO;

@@ -108,9 +108,27 @@ const Row kRows[] = {
     "NCCL_DYNAMIC_CHUNK_SIZE"},
    "512K", Size{&EngineOptions::net_chunk}},
   {{"net_sockets", "count", "0", "0..8",
-    "sockets per comm of the net plugin (NCCL_NSOCKS_PERTHREAD, unless that is set); 0: its own "
-    "default", ""},
+    "sockets per thread of a comm of the net plugin (NCCL_NSOCKS_PERTHREAD, unless that is set); 0: "
+    "its own default. Times net_threads at most 8", ""},
    "4", Count{&EngineOptions::net_sockets}},
+  {{"net_threads", "count", "0", "0..8",
+    "helper threads per comm of the net plugin (NCCL_SOCKET_NTHREADS, unless that is set); 0: its "
+    "own default, 1 where net_sockets is given", ""},
+   "1", Count{&EngineOptions::net_threads}},
+  {{"net_min_zerocopy", "bytes", "0", "0..1G",
+    "sends of host memory of this size and more go without a copy in the net plugin "
+    "(NCCL_MIN_ZCOPY_SIZE, unless that is set); 0: its own default, never", ""},
+   "4K", Size{&EngineOptions::net_min_zerocopy}},
+  {{"net_tx_bindings", "bindings", "", "interface:first-last,first-last;interface:first-last",
+    "CPUs of the threads that send for an interface, ours and (NCCL_GPUDIRECTTCPX_TX_BINDINGS, "
+    "unless that is set) the net plugin's; empty: ours run anywhere",
+    "NCCL_GPUDIRECTTCPX_TX_BINDINGS"},
+   "eth1:8-21,112-125;eth2:22-35", Text{&EngineOptions::net_tx_bindings, check_bindings}},
+  {{"net_rx_bindings", "bindings", "", "interface:first-last,first-last;interface:first-last",
+    "the same for threads that receive (NCCL_GPUDIRECTTCPX_RX_BINDINGS); our threads do both and "
+    "run on the CPUs of both",
+    "NCCL_GPUDIRECTTCPX_RX_BINDINGS"},
+   "eth1:22-35,126-139", Text{&EngineOptions::net_rx_bindings, check_bindings}},
   {{"net_send_window", "count", "12", "1..16",
     "send requests under way per comm of the net plugin", ""},
    "12", Count{&EngineOptions::net_send_window}},

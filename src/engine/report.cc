@@ -53,7 +53,8 @@ Json lane_json(PeerLane& lane) {
               {"frames_in", get(c.frames_in)},
               {"send_calls", get(c.send_calls)},
               {"receive_calls", get(c.receive_calls)},
-              {"chunks_in_flight", lane.in_flight()}};
+              {"chunks_in_flight", lane.in_flight()},
+              {"thread_cpus", lane.loop().thread_cpus()}};
   double sending = lane.lane().send_occupancy(), receiving = lane.lane().receive_occupancy();
   if (sending >= 0) out["send_window_occupancy"] = sending;
   if (receiving >= 0) out["receive_window_occupancy"] = receiving;
@@ -78,7 +79,11 @@ Json peer_json(Peer& peer) {
 Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_open) {
   auto get = [](const std::atomic<uint64_t>& value) { return value.load(); };
   uint64_t sleeps = 0;
-  for (auto& loop : shared.loops) sleeps += loop->sleeps();
+  Json cpus = Json::array();
+  for (auto& loop : shared.loops) {
+    sleeps += loop->sleeps();
+    cpus.push_back(loop->thread_cpus());
+  }
   return {{"auth_failures", get(c.auth_failures)},
           {"handshakes_refused", get(c.handshakes_refused)},
           {"handshake_timeouts", get(c.handshake_timeouts)},
@@ -103,6 +108,7 @@ Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_op
           {"notification_repeats", get(c.notification_repeats)},
           {"regions", shared.regions.size()},
           {"progress_threads", shared.loops.size()},
+          {"progress_thread_cpus", cpus},
           {"progress_sleeps", sleeps}};
 }
 

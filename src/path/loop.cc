@@ -2,10 +2,13 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+
+#include "topo/thread_cpus.h"
 
 namespace tcpx {
 
@@ -80,7 +83,17 @@ bool Loop::stop() {
   return true;
 }
 
+std::string Loop::thread_cpus() const {
+  std::lock_guard lock(end_mu_);
+  if (thread_id_ == 0 || thread_ended_) return {};
+  return format_cpus(topo::cpus_of_thread(thread_id_));
+}
+
 void Loop::thread_main() {
+  {
+    std::lock_guard lock(end_mu_);
+    thread_id_ = gettid();
+  }
   drive_as_thread();
   std::lock_guard lock(end_mu_);
   thread_ended_ = true;

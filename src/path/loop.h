@@ -13,6 +13,8 @@
 // Lock order: a loop's exclusive section first, then a peer's mutex. Never two loops at once.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -20,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -105,6 +108,8 @@ class Loop {
   bool hangs(Nanos now) const { return lost_.load() || round_time(now) > settings_.hang_patience; }
 
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
+  // CPUs the loop's thread may run on now, e.g. "0-3,8"; "" once it has ended.
+  std::string thread_cpus() const;
 
  private:
   static constexpr uint32_t kMaxSources = 1 << 16;
@@ -140,7 +145,8 @@ class Loop {
   std::atomic<bool> stopped_{false};
   std::atomic<bool> lost_{false};      // hung when it was to be stopped
   std::atomic<Nanos> round_began_{0};  // own_thread_only
-  std::mutex end_mu_;
+  mutable std::mutex end_mu_;
+  pid_t thread_id_ = 0;  // 0: it has not begun
   std::condition_variable ended_cv_;
   bool thread_ended_ = false;
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "path/net/connect_reaper.h"
 #include "path/net/plugin_log.h"
+#include "topo/thread_cpus.h"
 
 namespace tcpx::net {
 namespace {
@@ -71,6 +72,9 @@ std::string NetCarrier::interface() const {
 void NetCarrier::start(CarrierHost& host) {
   host_ = &host;
   started_ = last_moved_ = now_ns();
+  // This thread is the lane's own. The engine has tried these CPUs; should they be gone by now, the
+  // lane runs where it is, and its counters say where that is.
+  if (settings_.cpus.any()) (void)topo::bind_this_thread(settings_.cpus).ok();
   if (Status status = listen(); !status) fail_setup(status, true);
 }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <optional>
 
+#include "config/cpu_list.h"
 #include "path/carrier.h"
 #include "path/net/comm.h"
 #include "wire/net_setup.h"
@@ -26,6 +27,7 @@ struct NetCarrierSettings {
   uint32_t send_window = 12;
   uint32_t receive_window = nccl::kMaxRequests;
   Nanos setup_deadline = kNever;
+  CpuSet cpus;  // of the lane's thread; none: anywhere
 };
 
 class NetCarrier final : public Carrier {

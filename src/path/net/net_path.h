@@ -1,6 +1,7 @@
 // The net path of an engine: which plugin, which of its devices, and carriers for lanes.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,11 +29,14 @@ class NetPath {
  private:
   explicit NetPath(const RegionTable& regions) : regions_(regions) {}
   Status choose_devices(const std::string& asked);
+  Status bind_workers(const EngineOptions& options, const Log& log);
+  const std::string& device_name(int device) const;
 
   const RegionTable& regions_;
   std::optional<PluginLogTap> tap_;
   std::shared_ptr<Plugin> plugin_;
   std::vector<int> devices_;
+  std::map<int, CpuSet> worker_cpus_;  // by device; without an entry its threads run anywhere
   int memory_type_ = nccl::kPtrHost;
   uint64_t request_bytes_ = 0;
   uint32_t send_window_ = 12;
