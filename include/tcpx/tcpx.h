@@ -98,6 +98,18 @@ TCPX_API const char* tcpx_code_name(tcpx_code code); /* "deadline" */
 TCPX_API const char* tcpx_last_error(void);          /* text of this thread's last failure */
 TCPX_API tcpx_blast tcpx_last_blast(void);           /* what that failure destroyed */
 
+/* One row of the option table, as text; valid for ever. */
+typedef struct tcpx_option_info {
+  const char* name;          /* of tcpx_option; TCPX_<NAME> in the environment */
+  const char* unit;          /* "bytes", "time", "count", ... */
+  const char* default_value; /* "" where the default is none */
+  const char* range;
+  const char* help;
+  const char* aliases; /* other variables of the environment that set it, comma-separated */
+} tcpx_option_info;
+/* Row `index`, counted from 0; TCPX_NOT_FOUND behind the last one. */
+TCPX_API tcpx_code tcpx_option_get(size_t index, tcpx_option_info* info);
+
 /* ---- engine ------------------------------------------------------------------------------- */
 
 /* Options come from, first wins: this list, TCPX_* in the environment, aliases, defaults.
@@ -155,6 +167,14 @@ TCPX_API tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t le
 /* A fence: when it returns, no later byte lands in the memory and none is read from it. Transfers
  * that still use it end with TCPX_REGION_REVOKED. */
 TCPX_API tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region);
+
+/* As tcpx_deregister, the same fence, but the id is kept: while suspended it names nothing, and
+ * tcpx_resume makes it name the same memory again, so that descriptions peers hold are good again.
+ * The memory may be freed meanwhile, if it is valid again before tcpx_resume. tcpx_deregister ends
+ * a suspended region too. */
+TCPX_API tcpx_code tcpx_suspend(tcpx_engine* engine, tcpx_region region);
+/* TCPX_NOT_FOUND unless the region is suspended. */
+TCPX_API tcpx_code tcpx_resume(tcpx_engine* engine, tcpx_region region);
 
 /* A region as a peer names it. Value type; make one with tcpx_region_import. */
 typedef struct tcpx_remote_region {
@@ -240,7 +260,8 @@ TCPX_API const char* tcpx_transfer_error(tcpx_transfer* transfer);
 
 /* ---- notifications ------------------------------------------------------------------------ */
 
-/* Any bytes, also none; exactly once or an error. Waits for the peer's confirmation. */
+/* Any bytes, also none; exactly once or an error. Waits for the peer's confirmation; with a timeout
+ * of 0 it does not, and TCPX_DEADLINE says that the notification is on its way. */
 TCPX_API tcpx_code tcpx_notify(tcpx_engine* engine, tcpx_peer peer, const void* bytes,
                                size_t length, int64_t timeout_ms);
 /* Oldest notification received. On entry *length is the buffer's size. TCPX_IN_PROGRESS if none

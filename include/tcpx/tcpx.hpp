@@ -175,6 +175,8 @@ class Engine {
     return tcpx_register(raw(), address, length, access, region);
   }
   Result deregister(tcpx_region region) { return tcpx_deregister(raw(), region); }
+  Result suspend(tcpx_region region) { return tcpx_suspend(raw(), region); }
+  Result resume(tcpx_region region) { return tcpx_resume(raw(), region); }
   Result export_region(tcpx_region region, Bytes* out) {
     return detail::fill(
         *out, [&](void* p, size_t* n) { return tcpx_region_export(raw(), region, p, n); });

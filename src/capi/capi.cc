@@ -113,6 +113,18 @@ tcpx_blast tcpx_last_blast(void) {
   return last_blast;
 }
 
+tcpx_code tcpx_option_get(size_t index, tcpx_option_info* info) {
+  if (info == nullptr) return bad("info must not be null");
+  return guarded([&]() -> Status {
+    auto table = tcpx::option_table();
+    if (index >= table.size())
+      return tcpx::bad_call(TCPX_NOT_FOUND, strf("the option table has {} rows", table.size()));
+    const tcpx::OptionRow& row = table[index];
+    *info = {row.name, row.unit, row.default_text, row.range, row.help, row.aliases};
+    return {};
+  });
+}
+
 // ---- engine
 
 tcpx_code tcpx_engine_create(const tcpx_option* options, size_t count, tcpx_log_fn log,
@@ -234,6 +246,16 @@ tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length, uin
 tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region) {
   if (engine == nullptr) return bad("engine must not be null");
   return guarded([&] { return engine->engine->deregister(region); });
+}
+
+tcpx_code tcpx_suspend(tcpx_engine* engine, tcpx_region region) {
+  if (engine == nullptr) return bad("engine must not be null");
+  return guarded([&] { return engine->engine->suspend(region); });
+}
+
+tcpx_code tcpx_resume(tcpx_engine* engine, tcpx_region region) {
+  if (engine == nullptr) return bad("engine must not be null");
+  return guarded([&] { return engine->engine->resume(region); });
 }
 
 tcpx_code tcpx_region_export(tcpx_engine* engine, tcpx_region region, void* buffer,

@@ -82,8 +82,11 @@ Status EngineCore::init_paths() {
     return {};
   }
   no_net_ = status.text();
-  if (options.require_path == "net") return status;
-  if (!options.net_plugin.empty()) shared_.log.warn("no net path: {}", no_net_);
+  bool asked_for = !options.net_plugin.empty();
+  bool mistaken = status.code() == TCPX_BAD_CONFIG;
+  // A wrong setting is not answered with another path, where the path was asked for.
+  if (options.require_path == "net" || (asked_for && mistaken)) return status;
+  if (asked_for || mistaken) shared_.log.warn("no net path: {}", no_net_);
   return {};
 }
 
@@ -543,6 +546,24 @@ Status EngineCore::register_memory(void* base, uint64_t length, uint32_t access,
 }
 
 Status EngineCore::deregister(uint64_t region) {
+  if (shared_.regions.drop_suspended(region)) return {};
+  if (Status status = retire_region(region); !status) return status;
+  shared_.regions.recycle(region);
+  return {};
+}
+
+Status EngineCore::suspend(uint64_t region) {
+  if (Status status = retire_region(region); !status) return status;
+  shared_.regions.suspend(region);
+  return {};
+}
+
+Status EngineCore::resume(uint64_t region) {
+  return shared_.regions.resume(region);
+}
+
+// The fence: afterwards the id names nothing and nobody touches its memory.
+Status EngineCore::retire_region(uint64_t region) {
   RegionView view;
   if (Status status = shared_.regions.describe(region, &view); !status) return status;
   if (Status status = shared_.regions.retire(region); !status) return status;
@@ -567,7 +588,6 @@ Status EngineCore::deregister(uint64_t region) {
   for (auto& peer : peers) peer->forget_memory(view.base, view.length);
   // A lane that joined meanwhile may be between resolve and use: pass once through every loop.
   for (auto& loop : shared_.loops) loop->run_exclusive([] {});
-  shared_.regions.recycle(region);
   return {};
 }
 

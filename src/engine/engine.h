@@ -40,6 +40,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
 
   Status register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region);
   Status deregister(uint64_t region);
+  Status suspend(uint64_t region);
+  Status resume(uint64_t region);
   Status describe_region(uint64_t region, wire::RegionDescription* out);
 
   Status prepare(uint64_t peer, tcpx_op op, std::span<const tcpx_local_piece> local,
@@ -63,6 +65,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::string interface_of(int fd) const;
   bool on_this_host(const wire::Address& address) const;
   void forget_ended_inbound_locked();
+  Status retire_region(uint64_t region);
 
   // HandshakeHost, ServiceOwner, ConnectorHost: service thread.
   bool requires_auth() const override { return shared_.options.auth; }

@@ -82,6 +82,33 @@ void RegionTable::recycle(uint64_t id) {
   free_.push_back(region_slot(id));
 }
 
+void RegionTable::suspend(uint64_t id) {
+  std::lock_guard lock(mu_);
+  slot_at(region_slot(id))->suspended = region_generation(id);
+}
+
+Status RegionTable::resume(uint64_t id) {
+  std::lock_guard lock(mu_);
+  Slot* slot = slot_at(region_slot(id));
+  uint32_t generation = region_generation(id);
+  if (slot == nullptr || generation == 0 || slot->suspended != generation)
+    return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not suspended", id));
+  slot->suspended = 0;
+  slot->generation.store(generation, std::memory_order_release);
+  ++live_;
+  return {};
+}
+
+bool RegionTable::drop_suspended(uint64_t id) {
+  std::lock_guard lock(mu_);
+  Slot* slot = slot_at(region_slot(id));
+  uint32_t generation = region_generation(id);
+  if (slot == nullptr || generation == 0 || slot->suspended != generation) return false;
+  slot->suspended = 0;
+  free_.push_back(region_slot(id));
+  return true;
+}
+
 Status RegionTable::describe(uint64_t id, RegionView* out) const {
   std::lock_guard lock(mu_);
   Slot* slot = slot_at(region_slot(id));

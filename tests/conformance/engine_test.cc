@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <set>
+
 #include "fixture.h"
 
 namespace tcpx::test {
@@ -132,6 +134,27 @@ TEST(Engine, CreateAndDestroyLeaveNoFdThreadOrMemoryBehind) {
   if (!kSanitized) {
     EXPECT_LT(rss_bytes(), rss + (16 << 20));
   }
+}
+
+TEST(Engine, TheOptionTableIsReadable) {
+  std::set<std::string> names;
+  tcpx_option_info row{};
+  size_t rows = 0;
+  for (; tcpx_option_get(rows, &row) == TCPX_OK; ++rows) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name << " twice";
+    for (const char* text : {row.unit, row.default_value, row.range, row.help, row.aliases})
+      EXPECT_NE(text, nullptr) << row.name;
+    EXPECT_STRNE(row.help, "") << row.name;
+  }
+  EXPECT_EQ(tcpx_option_get(rows, &row), TCPX_NOT_FOUND);
+  EXPECT_EQ(tcpx_option_get(0, nullptr), TCPX_INVALID_ARGUMENT);
+  for (const char* name : {"lanes", "deadline", "require_path", "net_plugin"})
+    EXPECT_EQ(names.count(name), 1u) << name;
+  // What the table names, an engine takes.
+  Engine engine = make_engine(loopback_options());
+  std::string config = engine.config_text();
+  for (const std::string& name : names)
+    EXPECT_NE(config.find(name), std::string::npos) << name << " is not among an engine's options";
 }
 
 TEST(Engine, DestroyEndsTransfersAndTheirHandlesStayValid) {

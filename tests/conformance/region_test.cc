@@ -183,6 +183,51 @@ TEST_P(Regions, AStaleRegionIsRefusedAlsoWhenItsMemoryIsRegisteredAgain) {
   expect_still_works(peer, local, open);
 }
 
+TEST_P(Regions, ASuspendedRegionIsRefusedAndResumedItIsTheSameAgain) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(8192, 41);
+  PeerRegion& region = peer.memory(8192, 42);
+  PeerRegion& open = peer.memory(8192, 43);
+  Transfer prepared = prepare(peer, TCPX_READ, local, region, {{0, 0, 8192}});
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    peer.program("suspend {}", region.name);
+    for (tcpx_op op : kBothOps)
+      EXPECT_EQ(refused_by_owner(peer, op, {local.id, 0, 100}, {&region.remote, 0, 100}),
+                TCPX_STALE_REGION);
+    EXPECT_EQ(peer.program.call("suspend {}", region.name).code, TCPX_NOT_FOUND) << "it is";
+    PeerRegion& other = peer.memory(8192, 44 + round);
+    EXPECT_NE(other.remote.id, region.remote.id) << "its id is kept for it";
+    peer.program("resume {}", region.name);
+    EXPECT_EQ(peer.program.call("resume {}", region.name).code, TCPX_NOT_FOUND) << "it runs";
+    // By the description from before, and by transfers prepared before.
+    move(peer, TCPX_WRITE, local, region, {{0, 0, 8192}});
+    ASSERT_TRUE(succeeded(prepared.post()));
+    ASSERT_TRUE(succeeded(prepared.wait(kLong)));
+  }
+  peer.program("suspend {}", region.name);
+  peer.program("deregister {}", region.name);
+  EXPECT_EQ(peer.program.call("resume {}", region.name).code, TCPX_NOT_FOUND) << "gone for good";
+  EXPECT_EQ(peer.program.call("deregister {}", region.name).code, TCPX_NOT_FOUND);
+  EXPECT_EQ(refused_by_owner(peer, TCPX_WRITE, {local.id, 0, 100}, {&region.remote, 0, 100}),
+            TCPX_STALE_REGION);
+  peer.expect_intact(region);
+  expect_still_works(peer, local, open);
+}
+
+// Ours: what is in progress ends, and its memory is free.
+TEST_P(Regions, SuspendingALocalRegionEndsItsTransfersAndResumedItServesAgain) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(8192, 51);
+  PeerRegion& remote = peer.memory(8192, 52);
+  Transfer transfer = prepare(peer, TCPX_WRITE, local, remote, {{0, 0, 8192}});
+  ASSERT_TRUE(succeeded(engine.suspend(local.id)));
+  EXPECT_EQ(transfer.post().code(), TCPX_REGION_REVOKED);
+  ASSERT_TRUE(succeeded(engine.resume(local.id)));
+  move(peer, TCPX_WRITE, local, remote, {{0, 0, 8192}});
+  expect_still_works(peer, local, remote);
+}
+
 TEST_P(Regions, UnknownIdsAreRefused) {
   Remote& peer = connected_peer();
   LocalRegion& local = local_memory(8192, 31);

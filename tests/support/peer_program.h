@@ -10,7 +10,7 @@
 //   digest NAME OFF LEN -> hex            bytes NAME OFF LEN -> hex
 //   sentinel NAME SEED MS                 (fills, then checks for MS that nothing lands)
 //   no_trace NAME SEED ITER               (no word is what that pattern has in its place)
-//   deregister NAME                       damage NAME
+//   deregister NAME   suspend NAME   resume NAME      damage NAME
 //   connect HEX -> peer    connect_address ADDR -> peer    wait_peer PEER MS    accept MS -> peer
 //   peer_info PEER -> json                disconnect PEER
 //   import NAME HEX
@@ -130,6 +130,8 @@ class PeerProgram {
         {"sentinel", &P::sentinel},
         {"no_trace", &P::no_trace},
         {"deregister", &P::deregister},
+        {"suspend", &P::suspend},
+        {"resume", &P::resume},
         {"damage", &P::damage},
         {"connect", &P::connect},
         {"connect_address", &P::connect_address},
@@ -255,6 +257,14 @@ class PeerProgram {
   }
   std::string deregister(Args& args) {
     need(engine_.deregister(at(blocks_, args.text()).region));
+    return {};
+  }
+  std::string suspend(Args& args) {
+    need(engine_.suspend(at(blocks_, args.text()).region));
+    return {};
+  }
+  std::string resume(Args& args) {
+    need(engine_.resume(at(blocks_, args.text()).region));
     return {};
   }
   std::string damage(Args& args) { return at(blocks_, args.text()).memory->damage(); }
