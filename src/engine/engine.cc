@@ -91,6 +91,7 @@ Status EngineCore::init_paths() {
 }
 
 Status EngineCore::init() {
+  wire::keep_crypto_until_the_end();
   if (Status status = random_bytes(uid_); !status) return status;
   if (Status status = init_secret(); !status) return status;
   if (Status status = init_paths(); !status) return status;

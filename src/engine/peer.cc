@@ -100,7 +100,7 @@ void Peer::connected(std::function<void()> on_up) {
 }
 
 bool Peer::became_up_locked() {
-  if (state_ != State::kConnecting || !connecting_done_ || refused_) return false;
+  if (state_ != State::kConnecting || !connecting_done_ || !refusal_.ok()) return false;
   for (auto& lane : lanes_)
     if (lane && lane->open() && !lane->settled()) return false;
   state_ = State::kUp;
@@ -116,13 +116,14 @@ void Peer::lane_settled(PeerLane& lane, const Status& status) {
   {
     std::lock_guard lock(mu);
     if (!status.ok() && path_note_.empty()) path_note_ = status.text();
-    refused_ |= refused;
+    if (refused && refusal_.ok()) {
+      refusal_ = peer_error(
+          TCPX_PATH_UNAVAILABLE,
+          strf("require_path is net, but lane {} cannot have it: {}", lane.index(), status.text()));
+      refused_at_ = now_ns();
+    }
     up = became_up_locked();
   }
-  if (refused)
-    return ask_end(peer_error(
-        TCPX_PATH_UNAVAILABLE,
-        strf("require_path is net, but lane {} cannot have it: {}", lane.index(), status.text())));
   if (up) shared_.defer([self = shared_from_this()] { self->on_up_(); });
 }
 

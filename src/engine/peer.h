@@ -161,6 +161,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void watch_lanes(Nanos now);
   void watch_carrier(PeerLane& lane, Nanos now);
   bool held_up(Nanos now);
+  bool end_refused(Nanos now);
   Status let_go_locked(const TransferState& transfer) const;
   size_t held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);
@@ -189,7 +190,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool leaving_ = false;      // one side said goodbye: lanes that close now are not lost
   std::string connect_note_;  // why lanes are missing
   std::string path_note_;
-  bool refused_ = false;  // a lane has not the required path: the end is on its way
+  Status refusal_;  // a lane has not the required path: the end is on its way
+  Nanos refused_at_ = 0;
   bool connecting_done_ = false;
   std::function<void()> on_up_;
   std::condition_variable changed_;

@@ -9,10 +9,13 @@ namespace tcpx {
 namespace {
 // How long the service thread waits for a lane's thread, which may be in a plugin's call.
 constexpr Nanos kServicePatience = 100 * kMilli;
+// A peer that dies while its comms are set up looks like one without the path, until its stream
+// ends too. That takes this long at most where the kernel closes both.
+constexpr Nanos kStreamFollows = 50 * kMilli;
 }  // namespace
 
 void Peer::tick(Nanos now) {
-  if (held_up(now)) return;
+  if (held_up(now) || end_refused(now)) return;
   expire_deadlines(now);
   watch_lanes(now);
   report_stalls(now);
@@ -34,6 +37,17 @@ bool Peer::held_up(Nanos now) {
     waiting |= lane->loop().round_time(now) > kServicePatience;
   }
   return waiting;
+}
+
+bool Peer::end_refused(Nanos now) {
+  Status refusal;
+  {
+    std::lock_guard lock(mu);
+    if (refusal_.ok() || now - refused_at_ < kStreamFollows) return false;
+    refusal = refusal_;
+  }
+  end(refusal);
+  return true;
 }
 
 void Peer::expire_deadlines(Nanos now) {

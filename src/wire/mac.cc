@@ -8,6 +8,10 @@
 
 namespace tcpx::wire {
 
+void keep_crypto_until_the_end() {
+  (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+}
+
 bool hmac_sha256(std::span<const uint8_t> key, std::span<const uint8_t> message, Digest* out) {
   if (key.size() > INT_MAX) return false;  // OpenSSL takes the key's length as an int
   static constexpr uint8_t kEmpty = 0;     // an empty span may hold nullptr, which HMAC() refuses

@@ -8,6 +8,12 @@
 
 namespace tcpx::wire {
 
+// libcrypto frees its state when the process exits. An application may exit with engines alive,
+// whose threads shake hands until the very end: they would find it gone and crash. Call it before
+// anything else here, any number of times; a libcrypto that somebody in the process has used
+// before keeps what it was told then.
+void keep_crypto_until_the_end();
+
 inline constexpr size_t kDigestBytes = 32;
 using Digest = std::array<uint8_t, kDigestBytes>;
 

@@ -389,6 +389,19 @@ TEST_F(NetFault, SteeringRefusedIsAnErrorWhereNetIsRequired) {
 TEST_F(NetFault, SteeringSilentFallsBackToTcpWithinConnectTimeout) {
   expect_fallback("steering_silent", "were not set up in time");
 }
+// Its comms break together with its stream; what is told is that it died.
+TEST_F(NetFault, APeerKilledInSetUpIsLostAndNotWithoutThePath) {
+  for (int time = 0; time < 5; ++time) {
+    start("", required(), "steering_silent");
+    ASSERT_TRUE(succeeded(engine.connect(peer->info(), &id)));
+    std::this_thread::sleep_for(patience(20 * time));
+    peer->kill();
+    Result result = engine.peer_wait(id, kLong);
+    EXPECT_TRUE(result.code() == TCPX_PEER_DISCONNECTED || result.code() == TCPX_CONNECT_FAILED)
+        << result.text();
+    engine.destroy();
+  }
+}
 TEST_F(NetFault, SteeringSilentIsAnErrorWhereNetIsRequired) {
   expect_refused("steering_silent", "were not set up in time");
 }
