@@ -1,0 +1,60 @@
+#include "connections.h"
+
+#include <mutex>
+
+namespace tcpx_nixl {
+
+bool Connections::alive(const Connection& connection) const {
+  tcpx_peer_info info;
+  return tcpx_peer_get(engine_, connection.peer, &info) == TCPX_OK &&
+         (info.state == TCPX_OK || info.state == TCPX_IN_PROGRESS);
+}
+
+tcpx_code Connections::load(const std::string& agent, const std::string& info) {
+  ConnectionPtr old;
+  {
+    std::unique_lock lock(mu_);
+    auto found = current_.find(agent);
+    if (found != current_.end()) old = found->second;
+    if (old != nullptr && old->info == info && alive(*old)) return TCPX_OK;
+    tcpx_peer peer = 0;
+    tcpx_code code = tcpx_connect(engine_, info.data(), info.size(), &peer);
+    if (code != TCPX_OK) return code;
+    current_[agent] = std::make_shared<Connection>(agent, info, peer);
+  }
+  // Outside the lock: saying goodbye to a peer that does not answer takes a moment.
+  if (old != nullptr) (void)tcpx_disconnect(engine_, old->peer);
+  return TCPX_OK;
+}
+
+ConnectionPtr Connections::look_up(const std::string& agent) const {
+  std::shared_lock lock(mu_);
+  auto found = current_.find(agent);
+  return found == current_.end() ? nullptr : found->second;
+}
+
+ConnectionPtr Connections::find(const std::string& agent) {
+  ConnectionPtr connection = look_up(agent);
+  if (agent != self_ || (connection != nullptr && alive(*connection))) return connection;
+  if (load(self_, self_info_) != TCPX_OK) return nullptr;
+  return look_up(agent);
+}
+
+void Connections::drop(const std::string& agent) {
+  ConnectionPtr old;
+  {
+    std::unique_lock lock(mu_);
+    auto found = current_.find(agent);
+    if (found == current_.end()) return;
+    old = std::move(found->second);
+    current_.erase(found);
+  }
+  (void)tcpx_disconnect(engine_, old->peer);
+}
+
+bool Connections::replaced(const Connection& connection) const {
+  ConnectionPtr current = look_up(connection.agent);
+  return current != nullptr && current.get() != &connection;
+}
+
+}  // namespace tcpx_nixl

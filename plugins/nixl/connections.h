@@ -1,0 +1,54 @@
+// Agent name -> session. A name can have one session after the other (invalidated and loaded
+// again, restarted under the same name), so each is an object of its own that requests share; a
+// request of an old one must not be taken for news about the current one.
+#pragma once
+
+#include <tcpx/tcpx.h>
+
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+
+#include "rates.h"
+
+namespace tcpx_nixl {
+
+struct Connection {
+  Connection(std::string name, std::string blob, tcpx_peer id)
+      : agent(std::move(name)), info(std::move(blob)), peer(id) {}
+  const std::string agent;
+  const std::string info;
+  const tcpx_peer peer;
+  mutable Rates rates;
+};
+using ConnectionPtr = std::shared_ptr<const Connection>;
+
+class Connections {
+ public:
+  // `self` is the name by which the agent addresses itself, with `self_info`: the engine connects
+  // to itself the first time that is asked for.
+  Connections(tcpx_engine* engine, std::string self, std::string self_info)
+      : engine_(engine), self_(std::move(self)), self_info_(std::move(self_info)) {}
+
+  // Starts connecting; never blocks. Again with the same info: nothing to do while that session
+  // lives; otherwise the new one takes the old one's place.
+  tcpx_code load(const std::string& agent, const std::string& info);
+  // Null if never loaded.
+  ConnectionPtr find(const std::string& agent);
+  void drop(const std::string& agent);
+  // The agent's name belongs to a newer session.
+  bool replaced(const Connection& connection) const;
+
+ private:
+  bool alive(const Connection& connection) const;
+  ConnectionPtr look_up(const std::string& agent) const;
+
+  tcpx_engine* const engine_;
+  const std::string self_;
+  const std::string self_info_;
+  mutable std::shared_mutex mu_;
+  std::map<std::string, ConnectionPtr> current_;
+};
+
+}  // namespace tcpx_nixl

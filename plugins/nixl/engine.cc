@@ -1,0 +1,276 @@
+#include "engine.h"
+
+#include <vector>
+
+#include "metadata.h"
+#include "params.h"
+#include "request.h"
+#include "status.h"
+
+namespace tcpx_nixl {
+
+namespace {
+
+tcpx_log_level level_named(const std::string& name) {
+  if (name == "error") return TCPX_LOG_ERROR;
+  if (name == "warn") return TCPX_LOG_WARN;
+  if (name == "debug") return TCPX_LOG_DEBUG;
+  if (name == "trace") return TCPX_LOG_TRACE;
+  return TCPX_LOG_INFO;
+}
+
+struct Pieces {
+  std::vector<tcpx_local_piece> local;
+  std::vector<tcpx_remote_piece> remote;
+};
+
+// Offsets that do not lie in the region are refused by tcpx_prepare.
+bool make_pieces(const nixl_meta_dlist_t& local, const nixl_meta_dlist_t& remote, Pieces* out) {
+  if (local.descCount() != remote.descCount() || local.descCount() == 0) return false;
+  if (local.getType() != DRAM_SEG || remote.getType() != DRAM_SEG) return false;
+  out->local.reserve(static_cast<size_t>(local.descCount()));
+  out->remote.reserve(static_cast<size_t>(local.descCount()));
+  auto there = remote.begin();
+  for (const nixlMetaDesc& here : local) {
+    auto* local_md = static_cast<const LocalMD*>(here.metadataP);
+    auto* remote_md = static_cast<const RemoteMD*>(there->metadataP);
+    if (local_md == nullptr || remote_md == nullptr) return false;
+    out->local.push_back({local_md->region, here.addr - local_md->base, here.len});
+    out->remote.push_back({&remote_md->region, there->addr - remote_md->base, there->len});
+    ++there;
+  }
+  return true;
+}
+
+std::chrono::microseconds whole_us(double us) {
+  return std::chrono::microseconds(static_cast<int64_t>(us + 0.5));
+}
+
+}  // namespace
+
+// ---- life ----------------------------------------------------------------------------------
+
+TcpxEngine::TcpxEngine(const nixlBackendInitParams& params)
+    : nixlBackendEngine(&params), log_(params.localAgent) {
+  initErr = !start(params);
+}
+
+bool TcpxEngine::start(const nixlBackendInitParams& params) {
+  EngineSettings settings = settings_for(params);
+  tcpx::Result created = tcpx::Engine::create(
+      settings.options, &engine_,
+      [this](tcpx_log_level level, const char* line) { log_.from_engine(level, line); });
+  if (!created) {
+    log_.log(TCPX_LOG_ERROR, "no engine: " + created.text());
+    return false;
+  }
+  log_.set_level(level_named(effective_value(engine_.config_text(), "log_level")));
+  for (const std::string& name : settings.unknown)
+    log_.log(TCPX_LOG_WARN, "parameter " + quoted(name) + " is no option of this backend; ignored");
+  tcpx::Bytes info = engine_.connection_info();
+  conn_info_.assign(info.begin(), info.end());
+  ranges_ = std::make_unique<Ranges>(engine_.raw());
+  connections_ = std::make_unique<Connections>(engine_.raw(), localAgent, conn_info_);
+  inbox_ = std::make_unique<Inbox>(engine_.raw(), log_);
+  return true;
+}
+
+TcpxEngine::~TcpxEngine() {
+  if (engine_ && log_.enabled(TCPX_LOG_DEBUG))
+    log_.log(TCPX_LOG_DEBUG, "counters: " + engine_.counters_json());
+  engine_.destroy();
+}
+
+nixl_status_t TcpxEngine::failed(tcpx_code code, const std::string& what) const {
+  log_.log(TCPX_LOG_ERROR, what + ": " + tcpx_code_name(code) + ": " + tcpx_last_error());
+  return to_nixl(code);
+}
+
+// ---- memory --------------------------------------------------------------------------------
+
+nixl_status_t TcpxEngine::registerMem(const nixlBlobDesc& mem, const nixl_mem_t& type,
+                                      nixlBackendMD*& out) {
+  if (type != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
+  tcpx_region region = 0;
+  tcpx_code code = ranges_->add(mem.addr, mem.len, &region);
+  if (code != TCPX_OK) return failed(code, "registering memory");
+  out = new LocalMD(region, mem.addr, mem.len);
+  return NIXL_SUCCESS;
+}
+
+nixl_status_t TcpxEngine::deregisterMem(nixlBackendMD* meta) {
+  std::unique_ptr<LocalMD> md(static_cast<LocalMD*>(meta));
+  tcpx_code code = ranges_->remove(md->base, md->length);
+  return code == TCPX_OK ? NIXL_SUCCESS : failed(code, "deregistering memory");
+}
+
+nixl_status_t TcpxEngine::getPublicData(const nixlBackendMD* meta, std::string& out) const {
+  tcpx::Bytes bytes;
+  auto* md = static_cast<const LocalMD*>(meta);
+  tcpx_code code = tcpx::detail::fill(bytes, [&](void* to, size_t* length) {
+                     return tcpx_region_export(engine_.raw(), md->region, to, length);
+                   }).code();
+  if (code != TCPX_OK) return failed(code, "describing memory");
+  out.assign(bytes.begin(), bytes.end());  // `out` still holds another range's description
+  return NIXL_SUCCESS;
+}
+
+nixl_status_t TcpxEngine::loadLocalMD(nixlBackendMD* input, nixlBackendMD*& out) {
+  std::string description;
+  if (nixl_status_t status = getPublicData(input, description); status != NIXL_SUCCESS)
+    return status;
+  tcpx_remote_region region;
+  tcpx_code code = tcpx_region_import(description.data(), description.size(), &region);
+  if (code != TCPX_OK) return failed(code, "describing memory");
+  out = new RemoteMD(region, static_cast<const LocalMD*>(input)->base);
+  return NIXL_SUCCESS;
+}
+
+nixl_status_t TcpxEngine::loadRemoteMD(const nixlBlobDesc& input, const nixl_mem_t& type,
+                                       const std::string& agent, nixlBackendMD*& out) {
+  if (type != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
+  if (connections_->find(agent) == nullptr) return NIXL_ERR_NOT_FOUND;
+  tcpx_remote_region region;
+  tcpx_code code = tcpx_region_import(input.metaInfo.data(), input.metaInfo.size(), &region);
+  if (code != TCPX_OK) return failed(code, "loading memory of " + quoted(agent));
+  if (region.length != input.len) {
+    log_.log(TCPX_LOG_ERROR, "memory of " + quoted(agent) + ": " + std::to_string(input.len) +
+                                 " bytes, but its description says " +
+                                 std::to_string(region.length));
+    return NIXL_ERR_MISMATCH;
+  }
+  out = new RemoteMD(region, input.addr);
+  return NIXL_SUCCESS;
+}
+
+nixl_status_t TcpxEngine::unloadMD(nixlBackendMD* meta) {
+  delete meta;
+  return NIXL_SUCCESS;
+}
+
+// ---- connections ---------------------------------------------------------------------------
+
+nixl_status_t TcpxEngine::getConnInfo(std::string& out) const {
+  out = conn_info_;
+  return NIXL_SUCCESS;
+}
+
+nixl_status_t TcpxEngine::loadRemoteConnInfo(const std::string& agent, const std::string& info) {
+  tcpx_code code = connections_->load(agent, info);
+  return code == TCPX_OK ? NIXL_SUCCESS : failed(code, "connection info of " + quoted(agent));
+}
+
+// The user asks for the connection now, so waiting is what is wanted; it ends at connect_timeout.
+nixl_status_t TcpxEngine::connect(const std::string& agent) {
+  if (agent == localAgent) return NIXL_SUCCESS;  // every agent is asked; few ever need it
+  ConnectionPtr connection = connections_->find(agent);
+  if (connection == nullptr) return NIXL_ERR_NOT_FOUND;
+  tcpx_code code = tcpx_peer_wait(engine_.raw(), connection->peer, -1);
+  if (code == TCPX_OK || code == TCPX_IN_PROGRESS) return NIXL_SUCCESS;  // or goes on connecting
+  return failed(code, "connecting to " + quoted(agent));
+}
+
+nixl_status_t TcpxEngine::disconnect(const std::string& agent) {
+  connections_->drop(agent);
+  return NIXL_SUCCESS;
+}
+
+// ---- transfers -----------------------------------------------------------------------------
+
+nixl_status_t TcpxEngine::prepXfer(const nixl_xfer_op_t& op, const nixl_meta_dlist_t& local,
+                                   const nixl_meta_dlist_t& remote, const std::string& agent,
+                                   nixlBackendReqH*& handle, const nixl_opt_b_args_t*) const try {
+  ConnectionPtr connection = connections_->find(agent);
+  if (connection == nullptr) return NIXL_ERR_NOT_FOUND;
+  Pieces pieces;
+  if (!make_pieces(local, remote, &pieces)) return NIXL_ERR_INVALID_PARAM;
+  tcpx_transfer* transfer = nullptr;
+  tcpx_code code =
+      tcpx_prepare(engine_.raw(), connection->peer, op == NIXL_WRITE ? TCPX_WRITE : TCPX_READ,
+                   pieces.local.data(), pieces.remote.data(), pieces.local.size(), &transfer);
+  if (code == TCPX_OK)
+    handle = new Request(std::move(connection), tcpx::Transfer(transfer), log_);
+  else if (is_peer_lost(code))  // NIXL takes this answer from a post only
+    handle = new Request(std::move(connection), code, log_);
+  else
+    return failed(code, "preparing a transfer with " + quoted(agent));
+  return NIXL_SUCCESS;
+} catch (const std::bad_alloc&) {
+  return NIXL_ERR_BACKEND;
+}
+
+// Everything comes from the handle: the lists' metadata may have been freed by now.
+nixl_status_t TcpxEngine::postXfer(const nixl_xfer_op_t&, const nixl_meta_dlist_t&,
+                                   const nixl_meta_dlist_t&, const std::string& agent,
+                                   nixlBackendReqH*& handle, const nixl_opt_b_args_t* args) const {
+  auto* request = static_cast<Request*>(handle);
+  if (request == nullptr) return NIXL_ERR_INVALID_PARAM;
+  if (connections_->replaced(request->connection())) {
+    log_.log(TCPX_LOG_ERROR,
+             "the request was made before " + quoted(agent) + " was loaded again; make a new one");
+    return NIXL_ERR_NOT_FOUND;
+  }
+  tcpx_code code = args != nullptr && args->hasNotif
+                       ? request->post(encode_notification(localAgent, args->notifMsg))
+                       : request->post();
+  if (code == TCPX_OK) return NIXL_IN_PROG;
+  // Ended from this side: the agent was invalidated.
+  return code == TCPX_CANCELLED ? NIXL_ERR_NOT_FOUND : to_nixl(code);
+}
+
+nixl_status_t TcpxEngine::checkXfer(nixlBackendReqH* handle) const {
+  auto* request = static_cast<Request*>(handle);
+  if (request == nullptr) return NIXL_ERR_INVALID_PARAM;
+  if (!request->posted()) return NIXL_ERR_NOT_POSTED;
+  tcpx_code code = request->check();
+  // NIXL would drop the metadata of whoever has the agent's name now.
+  if (is_peer_lost(code) && connections_->replaced(request->connection())) return NIXL_ERR_CANCELED;
+  return to_nixl(code);
+}
+
+// Always succeeds: NIXL ignores a second refusal and frees what the request was made from.
+nixl_status_t TcpxEngine::releaseReqH(nixlBackendReqH* handle) const {
+  delete handle;
+  return NIXL_SUCCESS;
+}
+
+nixl_status_t TcpxEngine::estimateXferCost(const nixl_xfer_op_t&, const nixl_meta_dlist_t& local,
+                                           const nixl_meta_dlist_t&, const std::string& agent,
+                                           nixlBackendReqH* const&,
+                                           std::chrono::microseconds& duration,
+                                           std::chrono::microseconds& margin, nixl_cost_t& method,
+                                           const nixl_opt_args_t*) const {
+  ConnectionPtr connection = connections_->find(agent);
+  if (connection == nullptr) return NIXL_ERR_NOT_FOUND;
+  uint64_t bytes = 0;
+  for (const nixlMetaDesc& piece : local) bytes += piece.len;
+  Rates::Estimate estimate = connection->rates.estimate(bytes);
+  duration = whole_us(estimate.duration_us);
+  margin = whole_us(estimate.margin_us);
+  method = nixl_cost_t::ANALYTICAL_BACKEND;
+  return NIXL_SUCCESS;
+}
+
+// ---- notifications -------------------------------------------------------------------------
+
+nixl_status_t TcpxEngine::getNotifs(notif_list_t& out) {
+  inbox_->take_all(&out);
+  return NIXL_SUCCESS;
+}
+
+nixl_status_t TcpxEngine::genNotif(const std::string& agent, const std::string& message) const {
+  if (agent == localAgent) {
+    inbox_->add_own(agent, message);
+    return NIXL_SUCCESS;
+  }
+  ConnectionPtr connection = connections_->find(agent);
+  if (connection == nullptr) return NIXL_ERR_NOT_FOUND;
+  std::string bytes = encode_notification(localAgent, message);
+  // Not to wait is what NIXL's users expect; the engine delivers it, also when the peer is still
+  // being connected to.
+  tcpx_code code = tcpx_notify(engine_.raw(), connection->peer, bytes.data(), bytes.size(), 0);
+  if (code == TCPX_OK || code == TCPX_DEADLINE) return NIXL_SUCCESS;
+  return failed(code, "notifying " + quoted(agent));
+}
+
+}  // namespace tcpx_nixl

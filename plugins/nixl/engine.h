@@ -1,0 +1,78 @@
+// The backend as NIXL sees it: each function translates one call. What happens to bytes is decided
+// in the tcpx engine, which has its own threads: a target makes progress without any call.
+//
+// Threads: NIXL may call the const functions from several threads at once, in every sync mode; all
+// state they touch has its own lock or belongs to one request.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <tcpx/tcpx.hpp>
+
+#include "connections.h"
+#include "logger.h"
+#include "nixl_abi.h"
+#include "notifications.h"
+#include "ranges.h"
+
+namespace tcpx_nixl {
+
+class TcpxEngine final : public nixlBackendEngine {
+ public:
+  explicit TcpxEngine(const nixlBackendInitParams& params);
+  ~TcpxEngine() override;
+
+  bool supportsRemote() const override { return true; }
+  bool supportsLocal() const override { return true; }
+  bool supportsNotif() const override { return true; }
+  // Only what always registers: one failed registration makes an agent's metadata unloadable.
+  nixl_mem_list_t getSupportedMems() const override { return supported_mems(); }
+  static nixl_mem_list_t supported_mems() { return {DRAM_SEG}; }
+
+  nixl_status_t registerMem(const nixlBlobDesc& mem, const nixl_mem_t& type,
+                            nixlBackendMD*& out) override;
+  nixl_status_t deregisterMem(nixlBackendMD* meta) override;
+  nixl_status_t getPublicData(const nixlBackendMD* meta, std::string& out) const override;
+  nixl_status_t loadLocalMD(nixlBackendMD* input, nixlBackendMD*& out) override;
+  nixl_status_t loadRemoteMD(const nixlBlobDesc& input, const nixl_mem_t& type,
+                             const std::string& agent, nixlBackendMD*& out) override;
+  nixl_status_t unloadMD(nixlBackendMD* meta) override;
+
+  nixl_status_t getConnInfo(std::string& out) const override;
+  nixl_status_t loadRemoteConnInfo(const std::string& agent, const std::string& info) override;
+  nixl_status_t connect(const std::string& agent) override;
+  nixl_status_t disconnect(const std::string& agent) override;
+
+  nixl_status_t prepXfer(const nixl_xfer_op_t& op, const nixl_meta_dlist_t& local,
+                         const nixl_meta_dlist_t& remote, const std::string& agent,
+                         nixlBackendReqH*& handle, const nixl_opt_b_args_t* args) const override;
+  nixl_status_t postXfer(const nixl_xfer_op_t& op, const nixl_meta_dlist_t& local,
+                         const nixl_meta_dlist_t& remote, const std::string& agent,
+                         nixlBackendReqH*& handle, const nixl_opt_b_args_t* args) const override;
+  nixl_status_t checkXfer(nixlBackendReqH* handle) const override;
+  nixl_status_t releaseReqH(nixlBackendReqH* handle) const override;
+  nixl_status_t estimateXferCost(const nixl_xfer_op_t& op, const nixl_meta_dlist_t& local,
+                                 const nixl_meta_dlist_t& remote, const std::string& agent,
+                                 nixlBackendReqH* const& handle,
+                                 std::chrono::microseconds& duration,
+                                 std::chrono::microseconds& margin, nixl_cost_t& method,
+                                 const nixl_opt_args_t* args) const override;
+
+  nixl_status_t getNotifs(notif_list_t& out) override;
+  nixl_status_t genNotif(const std::string& agent, const std::string& message) const override;
+
+ private:
+  bool start(const nixlBackendInitParams& params);
+  // Says why (this thread's last error) and gives NIXL's code for it.
+  nixl_status_t failed(tcpx_code code, const std::string& what) const;
+
+  // In this order: the engine logs until it is destroyed, and the rest calls it.
+  Logger log_;
+  tcpx::Engine engine_;
+  std::string conn_info_;
+  std::unique_ptr<Ranges> ranges_;
+  std::unique_ptr<Connections> connections_;
+  std::unique_ptr<Inbox> inbox_;
+};
+
+}  // namespace tcpx_nixl

@@ -1,0 +1,67 @@
+#include "request.h"
+
+namespace tcpx_nixl {
+
+namespace {
+
+tcpx_post_args default_deadline() {
+  tcpx_post_args args{};
+  args.deadline_ms = -1;
+  return args;
+}
+
+}  // namespace
+
+// One that ended unobserved still gets its receipt; one in progress is cancelled by transfer_.
+Request::~Request() {
+  if (posted_) (void)check();
+}
+
+tcpx_code Request::post() {
+  return post(default_deadline());
+}
+
+tcpx_code Request::post(std::string_view notification) {
+  tcpx_post_args args = default_deadline();
+  args.has_notify = 1;
+  args.notify = notification.data();
+  args.notify_length = notification.size();
+  return post(args);
+}
+
+tcpx_code Request::post(const tcpx_post_args& args) {
+  posted_ = true;
+  if (!transfer_) return state_;
+  tcpx_code code = tcpx_post(transfer_.raw(), &args);
+  if (code == TCPX_BUSY) return code;  // the post before goes on
+  state_ = code == TCPX_OK ? TCPX_IN_PROGRESS : code;
+  if (code != TCPX_OK) report(code);
+  return code;
+}
+
+tcpx_code Request::check() {
+  if (state_ != TCPX_IN_PROGRESS) return state_;
+  tcpx_code code = tcpx_poll(transfer_.raw());
+  if (code != TCPX_IN_PROGRESS) ended(code);
+  return code;
+}
+
+void Request::ended(tcpx_code code) {
+  state_ = code;
+  if (code != TCPX_OK) report(code);
+  if (code == TCPX_OK && connection_->rates.wants_another()) {
+    tcpx_receipt receipt = transfer_.receipt();
+    connection_->rates.add(receipt.bytes, receipt.total_us);
+  }
+  if (log_.enabled(TCPX_LOG_DEBUG))
+    log_.log(TCPX_LOG_DEBUG,
+             "transfer with " + quoted(connection_->agent) + ": " + transfer_.receipt_json());
+}
+
+void Request::report(tcpx_code code) const {
+  tcpx_log_level level = code == TCPX_CANCELLED ? TCPX_LOG_INFO : TCPX_LOG_ERROR;
+  log_.log(level, "transfer with " + quoted(connection_->agent) +
+                      " failed: " + tcpx_code_name(code) + ": " + tcpx_last_error());
+}
+
+}  // namespace tcpx_nixl

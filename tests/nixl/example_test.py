@@ -1,0 +1,43 @@
+"""The example and the benchmark, as a user starts them."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from harness import NIXL_VERSION, Skip, case, require
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(script, *arguments):
+    result = subprocess.run([sys.executable, str(ROOT / script), *arguments], timeout=50, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    require(result.returncode == 0, f"{script}: exit {result.returncode}\n{result.stdout}\n{result.stderr}")
+    return result.stdout
+
+
+@case(places=())
+def example_moves_a_kv_cache(test):
+    if NIXL_VERSION < (1, 4):
+        raise Skip("the Python API of NIXL before 1.4 wants torch")
+    if test.ours and test.setup.path == "net":
+        os.environ.update(TCPX_NET_PLUGIN=test.setup.net_plugin, TCPX_REQUIRE_PATH="net")
+    output = run("examples/nixl_kv.py", "--backend", test.setup.backend, "--layers", "4",
+                 "--block-bytes", "4096", "--turns", "3")
+    require("content checked 3 times" in output and "GB/s" in output, output)
+
+
+@case(places=(), ucx="it compares with UCX anyway")
+def benchmark_measures_both_backends(test):
+    arguments = ["--plugin-dir", os.environ["NIXL_PLUGIN_DIR"], "--path", test.setup.path, "--sizes", "4K,1M",
+                 "--pieces", "4K", "--rounds", "1", "--seconds", "0.02", "--json", "-"]
+    if test.setup.path == "net":
+        arguments += ["--net-plugin", test.setup.net_plugin]
+    output = run("bench/nixl_bench.py", *arguments)
+    document = json.loads(output[output.index("\n{") + 1:])
+    points = [(r["op"], r["bytes"], r["pieces"]) for r in document["records"]]
+    require(points == [(op, size, pieces) for size, pieces in ((4096, 1), (1 << 20, 1), (4096 * 1024, 1024))
+                       for op in ("WRITE", "READ")], f"{points}")
+    for record in document["records"]:
+        require(set(record["backends"]) == {"TCPX", "UCX"} and record["ratio"] > 0, f"{record}")
