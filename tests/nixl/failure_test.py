@@ -293,16 +293,18 @@ def released_and_unmapped(test, place):
     """The memory of a released request may go at once: whoever touched it would crash."""
     size = 16 * MIB
     initiator, target, here, there = pair(test, place, size)
+    sink = target.alloc("sink", size)  # what was under way may land there for a while
+    initiator.load(target.metadata())
+    target.fill("b", 2)
     for turn in range(8):
         where = initiator.alloc("gone", size, register=False)
         token = initiator.register("gone")
-        op = ("READ", "WRITE")[turn % 2]
-        request = initiator.request(op, [(where, size)], [(there, size)], "target")
+        op, remote = (("READ", there), ("WRITE", sink))[turn % 2]
+        request = initiator.request(op, [(where, size)], [(remote, size)], "target")
         initiator.post(request)
         initiator.release_quietly(request)
         initiator.deregister(token)
         initiator.free("gone")
-    target.fill("b", 2)
     initiator.move("READ", [(here, size)], [(there, size)], "target")
     initiator.check("b", 2)
 
@@ -336,10 +338,13 @@ def forgotten_while_under_way(test, place):
     safe after its release, and the peer can be loaded again."""
     size = 24 * MIB
     initiator, target, here, there = pair(test, place, size)
+    sink = target.alloc("sink", size)
     blob = target.metadata()
+    initiator.load(blob)
     target.fill("b", 1)
     for turn in range(6):
-        request, state = in_flight(initiator, ("READ", "WRITE")[turn % 2], here, there, size)
+        op, remote = (("READ", there), ("WRITE", sink))[turn % 2]
+        request, state = in_flight(initiator, op, here, remote, size)
         time.sleep(turn * 0.0005)
         initiator.unload("target")
         state, took = until_ended(initiator, request, initiator.state(request), 10)
@@ -347,7 +352,6 @@ def forgotten_while_under_way(test, place):
         initiator.poison("b")
         require(initiator.load(blob) == "target", "loaded again")
         initiator.check_poison("b")
-        target.fill("b", 1)
     initiator.move("READ", [(here, size)], [(there, size)], "target")
     initiator.check("b", 1)
 
