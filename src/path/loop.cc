@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,14 @@ constexpr int kDozeMillis = 5;
 // deliver. On a virtual machine a lock that is not free soon puts the waiting core to sleep: a
 // sender that takes 112 us for 1 MiB took 350 us while its receiver polled as fast as it could.
 constexpr Nanos kBetweenPolls = kMicro;
+// Calls of poll() that follow each other this closely, so many times in a row, make a lease. It
+// lasts as long after the last one; the thread looks at it now and then, and takes over when it has
+// ended.
+constexpr Nanos kPollsClose = 50 * kMicro;
+constexpr uint32_t kPollsForLease = 3;
+constexpr Nanos kLeaseLasts = 100 * kMicro;
+constexpr Nanos kLeaseWatch = 250 * kMicro;
+constexpr int kRoundsPerPoll = 8;
 constexpr uint32_t kAlwaysWatched = EPOLLIN | EPOLLRDHUP | EPOLLET;
 }  // namespace
 
@@ -34,7 +43,8 @@ Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   loop->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   loop->outer_.reset(epoll_create1(EPOLL_CLOEXEC));
   loop->wake_fd_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!loop->epoll_ || !loop->outer_ || !loop->wake_fd_)
+  loop->lease_timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!loop->epoll_ || !loop->outer_ || !loop->wake_fd_ || !loop->lease_timer_)
     return Status::system(errno, TCPX_BLAST_ENGINE, "cannot create a progress loop");
   epoll_event event{};
   event.events = EPOLLIN;
@@ -43,6 +53,10 @@ Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
     return Status::system(errno, TCPX_BLAST_ENGINE, "epoll_ctl");
   event.events = EPOLLIN | EPOLLONESHOT;
   if (epoll_ctl(loop->outer_.get(), EPOLL_CTL_ADD, loop->epoll_.get(), &event) != 0)
+    return Status::system(errno, TCPX_BLAST_ENGINE, "epoll_ctl");
+  event.events = EPOLLIN | EPOLLET;
+  event.data.u64 = kLeaseIndex;
+  if (epoll_ctl(loop->outer_.get(), EPOLL_CTL_ADD, loop->lease_timer_.get(), &event) != 0)
     return Status::system(errno, TCPX_BLAST_ENGINE, "epoll_ctl");
   loop->thread_ = std::thread([raw = loop.get()] { raw->thread_main(); });
   *out = std::move(loop);
@@ -112,6 +126,13 @@ void Loop::drive_as_thread() {
       thread_wants_.store(true);
       if (!drive_mu_.try_lock()) continue;
     }
+    if (lease_holds(to) && !stopping_.load()) {
+      watch_lease();
+      drive_mu_.unlock();
+      continue;
+    }
+    leased_ = false;
+    thread_drives_.store(true, std::memory_order_relaxed);
     enter();
     slept(from, to);
     while (!stopping_.load(std::memory_order_relaxed) &&
@@ -119,6 +140,7 @@ void Loop::drive_as_thread() {
       if (!spin_or_poll() && !doze()) break;
     }
     thread_wants_.store(true);
+    thread_drives_.store(false, std::memory_order_relaxed);
     leave();
     round_began_.store(0, std::memory_order_relaxed);
   }
@@ -139,9 +161,14 @@ void Loop::leave() {
   if (settings_.driven != nullptr) settings_.driven->fetch_sub(1, std::memory_order_relaxed);
   asleep_.store(true);
   bool pending = has_pending();
+  bool leased = leased_;  // then the thread comes by itself when the lease has ended
   drive_mu_.unlock();
-  if (pending) signal();
-  if (thread_wants_.exchange(false)) arm(true);
+  if (pending && !leased) signal();
+  if (!thread_wants_.exchange(false)) return;
+  if (leased)
+    watch_lease();  // it came while we were inside
+  else
+    arm(true);
 }
 
 void Loop::arm(bool on) {
@@ -149,6 +176,48 @@ void Loop::arm(bool on) {
   event.events = on ? EPOLLIN | EPOLLONESHOT : 0u;
   event.data.u64 = kWakeIndex;
   epoll_ctl(outer_.get(), EPOLL_CTL_MOD, epoll_.get(), &event);
+}
+
+void Loop::poll() {
+  if (!others_may_drive() || !lock_for_poll()) return;
+  enter();
+  renew_lease(now_ns());
+  for (int round = 0; round < kRoundsPerPoll && poll_once(); ++round) {
+  }
+  leave();
+}
+
+// The loop's thread gives way, another caller does not.
+bool Loop::lock_for_poll() {
+  if (drive_mu_.try_lock()) return true;
+  if (!thread_drives_.load(std::memory_order_relaxed)) return false;
+  callers_wanting_.fetch_add(1);
+  nudge();
+  bool locked = false;
+  for (Nanos give_up = now_ns() + 20 * kMicro; !locked && now_ns() < give_up;)
+    locked = drive_mu_.try_lock();
+  callers_wanting_.fetch_sub(1);
+  return locked;
+}
+
+void Loop::renew_lease(Nanos now) {
+  polls_close_ = now - last_polled_ < kPollsClose ? polls_close_ + 1 : 0;
+  last_polled_ = now;
+  if (leased_ || polls_close_ < kPollsForLease) return;
+  leased_ = true;
+  arm(false);
+  watch_lease();
+}
+
+bool Loop::lease_holds(Nanos now) const {
+  return leased_ && now - last_polled_ < kLeaseLasts;
+}
+
+// Wakes the thread, which asks whether the lease still holds.
+void Loop::watch_lease() {
+  itimerspec when{};
+  when.it_value.tv_nsec = kLeaseWatch;
+  timerfd_settime(lease_timer_.get(), 0, &when, nullptr);
 }
 
 void Loop::signal() {

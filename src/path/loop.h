@@ -85,10 +85,9 @@ class Loop {
   // meanwhile, and what has happened is handled before we leave.
   template <class F>
   bool try_exclusive_long(F&& f);
-  // One round of progress, if nobody else drives.
-  void poll() {
-    try_exclusive([this] { poll_once(); });
-  }
+  // Some progress, unless another caller drives. Who polls again and again gets a lease: events no
+  // longer wake the loop's thread, which would take turns with the poller on the same work.
+  void poll();
 
   // ---- in the exclusive section ----
   Status add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index);
@@ -114,6 +113,7 @@ class Loop {
  private:
   static constexpr uint32_t kMaxSources = 1 << 16;
   static constexpr uint32_t kWakeIndex = UINT32_MAX;
+  static constexpr uint32_t kLeaseIndex = UINT32_MAX - 1;
 
   explicit Loop(const Settings& settings);
   void thread_main();
@@ -132,6 +132,10 @@ class Loop {
   void enter();
   void leave();
   void arm(bool on);
+  bool lock_for_poll();
+  void renew_lease(Nanos now);
+  bool lease_holds(Nanos now) const;
+  void watch_lease();
   void signal();
   void round_begins() {
     if (settings_.own_thread_only) round_began_.store(now_ns(), std::memory_order_relaxed);
@@ -139,7 +143,7 @@ class Loop {
   std::chrono::nanoseconds patience_left() const;
 
   const Settings settings_;
-  Fd epoll_, outer_, wake_fd_;
+  Fd epoll_, outer_, wake_fd_, lease_timer_;
   std::thread thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> stopped_{false};
@@ -154,6 +158,7 @@ class Loop {
   std::atomic<bool> asleep_{true};         // nobody polls: wakes need a signal
   std::atomic<bool> thread_wants_{false};  // the thread met a driver: arm when leaving
   std::atomic<int> callers_wanting_{0};    // callers the thread gives way to
+  std::atomic<bool> thread_drives_{false};
 
   std::atomic<bool> any_wake_{false};
   std::vector<std::atomic<uint64_t>> wake_bits_;
@@ -177,6 +182,9 @@ class Loop {
   Nanos last_poll_ = 0;
   bool spun_in_vain_ = false;  // gave up spinning before this sleep
   uint32_t spins_skipped_ = 0;
+  bool leased_ = false;       // to who polls; the outer epoll is not armed
+  Nanos last_polled_ = 0;     // by a caller
+  uint32_t polls_close_ = 0;  // in a row
 
   std::atomic<uint64_t> sleeps_{0};
 };
@@ -194,7 +202,7 @@ template <class F>
 bool Loop::try_exclusive_long(F&& f) {
   if (!others_may_drive() || !drive_mu_.try_lock()) return false;
   enter();
-  arm(false);
+  if (!leased_) arm(false);
   f();
   poll_once();
   thread_wants_.store(true);  // leave() arms
@@ -228,6 +236,7 @@ bool Loop::drive_until(Stop&& stop, Nanos deadline) {
     if (!has_pending() && !stop()) sleep_until(deadline);
     asleep_.store(false);
   }
+  leased_ = false;
   thread_wants_.store(true);  // leave() arms
   leave();
   return true;

@@ -124,6 +124,56 @@ TEST_F(LoopTest, ASleepingDriverIsNudgedWhenItsConditionComesTrue) {
   finisher.join();
 }
 
+// Polls that follow closely keep the thread asleep. It must be back when they stop, at whatever
+// moment.
+TEST_F(LoopTest, TheThreadTakesOverFromAPollerThatStops) {
+  for (int round = 0; round < 300; ++round) {
+    long before = source->received;
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+      loop->poll();
+    }
+    Nanos until = now_ns() + 5 * round * kMicro;  // the thread's looks at the lease fall anywhere
+    while (now_ns() < until) loop->poll();
+    ASSERT_EQ(send(outside.get(), "y", 1, 0), 1);
+    ASSERT_TRUE(eventually([&] { return source->received == before + 21; })) << "round " << round;
+    loop->wake(index);
+    ASSERT_TRUE(eventually([&] { return source->wakes == round + 1; })) << "round " << round;
+  }
+}
+
+TEST_F(LoopTest, PollersAndDriversAndTheThreadMissNothing) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 2; ++i)
+    callers.emplace_back([&] {
+      while (!stop) loop->poll();
+    });
+  callers.emplace_back([&] {
+    while (!stop) {
+      loop->drive_until([&] { return stop.load(); }, now_ns() + 300 * kMicro);
+      std::this_thread::sleep_for(std::chrono::microseconds(700));
+    }
+  });
+  for (int i = 1; i <= 500; ++i) {
+    ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+    loop->wake(index);
+    loop->run_exclusive([] {});
+    ASSERT_TRUE(eventually([&] { return source->received == i && source->wakes > 0; })) << i;
+  }
+  stop = true;
+  for (std::thread& caller : callers) caller.join();
+  ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+  ASSERT_TRUE(eventually([&] { return source->received == 501; })) << "nobody calls any more";
+}
+
+TEST_F(LoopTest, StopEndsALeaseSoon) {
+  for (int i = 0; i < 100; ++i) loop->poll();
+  Nanos from = now_ns();
+  ASSERT_TRUE(loop->stop());
+  EXPECT_LT(now_ns() - from, kSecond);
+}
+
 TEST_F(LoopTest, HotSourcesArePolledUntilTheySayNo) {
   source->hot = 1000;
   loop->run_exclusive([&] { loop->make_hot(index); });
