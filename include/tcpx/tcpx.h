@@ -171,9 +171,12 @@ TCPX_API tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region);
 /* As tcpx_deregister, the same fence, but the id is kept: while suspended it names nothing, and
  * tcpx_resume makes it name the same memory again, so that descriptions peers hold are good again.
  * The memory may be freed meanwhile, if it is valid again before tcpx_resume. tcpx_deregister ends
- * a suspended region too. */
+ * a suspended region too.
+ * The fence covers what has reached this engine. A peer's transfer that has nothing here at the
+ * time, and nothing until tcpx_resume, goes on after it. */
 TCPX_API tcpx_code tcpx_suspend(tcpx_engine* engine, tcpx_region region);
-/* TCPX_NOT_FOUND unless the region is suspended. */
+/* TCPX_NOT_FOUND unless the region is suspended; TCPX_BUSY if a peer used it when it was suspended
+ * or since, and may have more on its way: deregister it then, and register the memory anew. */
 TCPX_API tcpx_code tcpx_resume(tcpx_engine* engine, tcpx_region region);
 
 /* A region as a peer names it. Value type; make one with tcpx_region_import. */

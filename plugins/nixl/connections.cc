@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "status.h"
+
 namespace tcpx_nixl {
 
 bool Connections::alive(const Connection& connection) const {
@@ -35,9 +37,20 @@ ConnectionPtr Connections::look_up(const std::string& agent) const {
 
 ConnectionPtr Connections::find(const std::string& agent) {
   ConnectionPtr connection = look_up(agent);
-  if (agent != self_ || (connection != nullptr && alive(*connection))) return connection;
-  if (load(self_, self_info_) != TCPX_OK) return nullptr;
+  if (connection == nullptr && agent != self_) return nullptr;
+  if (connection != nullptr && !worth_another(*connection)) return connection;
+  if (load(agent, connection == nullptr ? self_info_ : connection->info) != TCPX_OK)
+    return connection;
   return look_up(agent);
+}
+
+// NIXL hears of a lost peer and has it loaded again. Of any other end (a plugin that hung, a limit)
+// it hears an error of one transfer: the next one must not find the same dead session.
+bool Connections::worth_another(const Connection& connection) const {
+  tcpx_peer_info info;
+  if (tcpx_peer_get(engine_, connection.peer, &info) != TCPX_OK) return true;
+  if (info.state == TCPX_OK || info.state == TCPX_IN_PROGRESS) return false;
+  return connection.agent == self_ || !is_peer_lost(info.state);
 }
 
 void Connections::drop(const std::string& agent) {

@@ -5,6 +5,7 @@
 
 #include <tcpx/tcpx.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <shared_mutex>
@@ -21,6 +22,7 @@ struct Connection {
   const std::string info;
   const tcpx_peer peer;
   mutable Rates rates;
+  mutable std::atomic<bool> loss_reported{false};
 };
 using ConnectionPtr = std::shared_ptr<const Connection>;
 
@@ -42,6 +44,7 @@ class Connections {
 
  private:
   bool alive(const Connection& connection) const;
+  bool worth_another(const Connection& connection) const;
   ConnectionPtr look_up(const std::string& agent) const;
 
   tcpx_engine* const engine_;

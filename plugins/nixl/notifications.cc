@@ -5,8 +5,10 @@
 namespace tcpx_nixl {
 
 namespace {
+
+constexpr int kMostPerCall = 1 << 16;
 constexpr size_t kHead = 4;
-}
+}  // namespace
 
 std::string encode_notification(const std::string& agent, const std::string& message) {
   std::string out;
@@ -52,7 +54,8 @@ void Inbox::take_all(notif_list_t* out) {
               std::make_move_iterator(own_.end()));
   own_.clear();
   std::string bytes, agent, message;
-  while (take_one_locked(&bytes)) {
+  // The agent is locked meanwhile, and senders may be faster than we are: the rest comes next time.
+  for (int taken = 0; taken < kMostPerCall && take_one_locked(&bytes); ++taken) {
     if (decode_notification(bytes, &agent, &message))
       out->emplace_back(std::move(agent), std::move(message));
     else

@@ -13,13 +13,26 @@ tcpx_code Ranges::add(uintptr_t base, uint64_t length, tcpx_region* region) {
     if (code != TCPX_OK) return code;
     found = ranges_.emplace(key, range).first;
   } else if (found->second.users == 0) {
-    tcpx_code code = tcpx_resume(engine_, found->second.region);
-    if (code != TCPX_OK) return code;
-    suspended_.erase(found->second.suspended);
+    Range& range = found->second;
+    tcpx_code code = tcpx_resume(engine_, range.region);
+    if (code == TCPX_BUSY) code = replace(key, &range);
+    suspended_.erase(range.suspended);
+    if (code != TCPX_OK) {
+      ranges_.erase(found);
+      return code;
+    }
   }
   ++found->second.users;
   *region = found->second.region;
   return TCPX_OK;
+}
+
+// Peers still write to the old id: a stable description is worth less than their bytes in what the
+// memory holds by now.
+tcpx_code Ranges::replace(const Key& key, Range* range) {
+  (void)tcpx_deregister(engine_, range->region);
+  return tcpx_register(engine_, reinterpret_cast<void*>(key.first), key.second,
+                       TCPX_REMOTE_READ | TCPX_REMOTE_WRITE, &range->region);
 }
 
 tcpx_code Ranges::remove(uintptr_t base, uint64_t length) {

@@ -1,5 +1,7 @@
 #include "request.h"
 
+#include "status.h"
+
 namespace tcpx_nixl {
 
 namespace {
@@ -60,6 +62,8 @@ void Request::ended(tcpx_code code) {
 
 void Request::report(tcpx_code code) const {
   tcpx_log_level level = code == TCPX_CANCELLED ? TCPX_LOG_INFO : TCPX_LOG_ERROR;
+  // A peer with thousands of requests dies once.
+  if (is_peer_lost(code) && connection_->loss_reported.exchange(true)) level = TCPX_LOG_DEBUG;
   log_.log(level, "transfer with " + quoted(connection_->agent) +
                       " failed: " + tcpx_code_name(code) + ": " + tcpx_last_error());
 }

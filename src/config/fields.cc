@@ -12,8 +12,9 @@
 namespace tcpx::config {
 namespace {
 
-constexpr size_t kMaxNameBytes = 63;  // the wire's name field less its terminator
-constexpr size_t kMaxKeyBytes = 1024;
+constexpr size_t kMaxNameBytes = 63;   // the wire's name field less its terminator
+constexpr size_t kLeastKeyBytes = 16;  // as src/session/auth.h has it
+constexpr size_t kMaxKeyBytes = 4096;
 constexpr std::string_view kPaths[] = {"tcp", "net", "ipc"};
 
 Status bad(std::string text) {
@@ -220,11 +221,11 @@ Status check_port_range(std::string_view text) {
 
 // The texts about keys do not show them.
 Status check_key(std::string_view text) {
-  if (!text.empty() && text.size() <= kMaxKeyBytes) return {};
+  if (text.size() >= kLeastKeyBytes && text.size() <= kMaxKeyBytes) return {};
   return bad(
-      strf("the key has {} bytes, 1 to {} are allowed, e.g. the output of "
+      strf("the key has {} bytes, {} to {} are allowed, e.g. the output of "
            "`openssl rand -hex 32`",
-           text.size(), kMaxKeyBytes));
+           text.size(), kLeastKeyBytes, kMaxKeyBytes));
 }
 
 Status check_key_file(std::string_view text) {

@@ -71,7 +71,7 @@ const Row kRows[] = {
   {{"auth", "switch", "on", "on|off",
     "off: anyone who can connect is a peer", ""},
    "on", Choice{&EngineOptions::auth}},
-  {{"auth_key", "secret", "", "1 to 1024 bytes",
+  {{"auth_key", "secret", "", "16 to 4096 bytes",
     "key shared by all engines; without one, connection info carries a secret. Not together with "
     "auth_key_file", ""},
    "a-long-random-text", Text{&EngineOptions::auth_key, check_key, true}},
@@ -85,7 +85,7 @@ const Row kRows[] = {
     "peers at a time; more are refused", ""},
    "4096", Count{&EngineOptions::max_peers}},
   {{"max_notify_bytes", "bytes", "16M", "0..1G",
-    "bytes of received notifications that wait for the application", ""},
+    "length of a notification, sent or received; longer ones are refused", ""},
    "16M", Size{&EngineOptions::max_notify_bytes}},
   {{"socket_buffer", "bytes", "0", "0..1G",
     "SO_SNDBUF and SO_RCVBUF of each lane; 0: the kernel tunes them", ""},

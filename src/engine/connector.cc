@@ -96,7 +96,9 @@ void Connector::try_next() {
     if (status) return;
     last_error_ = status;
   }
-  if (target_.retry && now_ns() + kRetryEvery < deadline_) {
+  bool again = target_.retry || turned_away_;
+  turned_away_ = false;
+  if (again && now_ns() + kRetryEvery < deadline_) {
     retry_at_ = now_ns() + kRetryEvery;
     return;
   }
@@ -112,6 +114,7 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
   }
   if (!status) {
     last_error_ = status;
+    turned_away_ |= handshake.turned_away();
     if (is_final(status.code())) return give_up(status);
     return try_next();
   }

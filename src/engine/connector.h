@@ -71,6 +71,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   uint32_t joining_ = 0;
   uint64_t session_ = 0;
   bool finished_ = false;
+  bool turned_away_ = false;  // by an address of this round: it may have room in a moment
 };
 
 }  // namespace tcpx

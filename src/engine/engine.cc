@@ -20,6 +20,7 @@ namespace tcpx {
 namespace {
 
 constexpr Nanos kTick = 20 * kMilli;
+constexpr Nanos kLongestFence = 10 * kSecond;  // bytes that are being placed
 constexpr Nanos kIdleTick = 250 * kMilli;
 constexpr Nanos kGoodbyePatience = 500 * kMilli;
 constexpr size_t kKeptEndedPeers = 256;
@@ -309,7 +310,10 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
   {
     std::lock_guard lock(mu_);
     if (shutting_down_) return peer_error(TCPX_SHUTDOWN, "the engine is being destroyed");
-    if (peers_.size() >= shared_.options.max_peers)
+    auto living = std::count_if(peers_.begin(), peers_.end(), [](auto& entry) {
+      return entry.second->state() != Peer::State::kEnded;
+    });
+    if (static_cast<size_t>(living) >= shared_.options.max_peers)
       return peer_error(TCPX_LIMIT,
                         strf("max_peers ({}) are connected", shared_.options.max_peers));
   }
@@ -382,8 +386,9 @@ void EngineCore::refused(const Handshake& handshake, bool timed_out) {
   else
     counters.handshakes_refused.fetch_add(1);
   if (code == TCPX_AUTH_FAILED) counters.auth_failures.fetch_add(1);
-  // A port scan or health check that says nothing is not worth a line.
-  if (handshake.heard() || timed_out)
+  // A port scan or health check that says nothing is not worth a line; nor is the hundredth
+  // stranger.
+  if ((handshake.heard() || timed_out) && refusal_lines_.allow(now_ns(), shared_.log))
     shared_.log.warn("refused a connection from {}: {}", handshake.remote(),
                      handshake.status().to_string());
 }
@@ -406,7 +411,8 @@ bool EngineCore::on_this_host(const wire::Address& address) const {
 
 LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& handshake) {
   TcpLane::Settings settings;
-  settings.limits.max_notify_bytes = shared_.options.max_notify_bytes;
+  // What is longer than our own limit is discarded and answered, not a breach of the protocol.
+  settings.limits.max_notify_bytes = wire::kMaxNotifyBytes;
   settings.interface = interface_of(handshake.fd());
   settings.remote = handshake.remote();
   settings.socket_buffer = shared_.options.socket_buffer;
@@ -548,14 +554,16 @@ Status EngineCore::register_memory(void* base, uint64_t length, uint32_t access,
 
 Status EngineCore::deregister(uint64_t region) {
   if (shared_.regions.drop_suspended(region)) return {};
-  if (Status status = retire_region(region); !status) return status;
+  bool in_use = false;
+  if (Status status = retire_region(region, &in_use); !status) return status;
   shared_.regions.recycle(region);
   return {};
 }
 
 Status EngineCore::suspend(uint64_t region) {
-  if (Status status = retire_region(region); !status) return status;
-  shared_.regions.suspend(region);
+  bool in_use = false;
+  if (Status status = retire_region(region, &in_use); !status) return status;
+  shared_.regions.suspend(region, in_use);
   return {};
 }
 
@@ -563,8 +571,8 @@ Status EngineCore::resume(uint64_t region) {
   return shared_.regions.resume(region);
 }
 
-// The fence: afterwards the id names nothing and nobody touches its memory.
-Status EngineCore::retire_region(uint64_t region) {
+// The fence: afterwards the id names nothing and nobody touches its memory. *in_use: somebody did.
+Status EngineCore::retire_region(uint64_t region, bool* in_use) {
   RegionView view;
   if (Status status = shared_.regions.describe(region, &view); !status) return status;
   if (Status status = shared_.regions.retire(region); !status) return status;
@@ -575,11 +583,16 @@ Status EngineCore::retire_region(uint64_t region) {
   }
   // From here on nobody can resolve the id. What resolved it before is stopped in its loop.
   for (auto& peer : peers) peer->revoke_local(region);
-  Nanos give_up = deadline_after(now_ns(), shared_.options.deadline);
+  Nanos give_up = now_ns() + std::min(shared_.options.deadline, kLongestFence);
   for (;;) {
-    bool moving = false;
-    for (auto& peer : peers) moving |= peer->revoke_remote(region);
-    if (!moving) break;
+    auto hold = Peer::Hold::kNone;
+    for (auto& peer : peers) hold = std::max(hold, peer->revoke_remote(region));
+    if (hold == Peer::Hold::kNone) break;
+    *in_use = true;
+    if (hold == Peer::Hold::kForEver)
+      return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
+                    "the net plugin hangs in a call and may still use the region's memory; do not "
+                    "free it");
     if (now_ns() > give_up)
       return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
                     "bytes were still being placed into the region at the deadline; do not free "

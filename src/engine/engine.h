@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/line_limit.h"
 #include "config/options.h"
 #include "engine/connector.h"
 #include "engine/peer.h"
@@ -65,7 +66,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::string interface_of(int fd) const;
   bool on_this_host(const wire::Address& address) const;
   void forget_ended_inbound_locked();
-  Status retire_region(uint64_t region);
+  Status retire_region(uint64_t region, bool* in_use);
+  LineLimit refusal_lines_{"connections were refused"};  // service thread
 
   // HandshakeHost, ServiceOwner, ConnectorHost: service thread.
   bool requires_auth() const override { return shared_.options.auth; }

@@ -169,6 +169,10 @@ void Peer::end(const Status& status) {
   run_queue_.clear();
   limbo_.clear();
   notices_.clear();
+  if (size_t lost = lone_notices_locked(); lost > 0)
+    shared_.log.warn(
+        "peer {} ({}): {} notifications that nobody waits for may not have arrived: {}", id_,
+        escaped(name_), lost, end_status_.text());
   for (auto& [id, notice] : pending_notices_) {
     notice->confirmed = true;
     notice->status = end_status_;
@@ -189,12 +193,22 @@ void Peer::say_goodbye(const Status& status, Nanos patience) {
       if (lane && lane->open()) open.add(lane.get());
   }
   for (auto& transfer : running) end_now(transfer, with_blast(status, TCPX_BLAST_TRANSFER));
+  Nanos give_up = deadline_after(now_ns(), patience);
+  {
+    // Notifications that nobody waits for are on their way, or will be when the lanes are there.
+    std::unique_lock lock(mu);
+    wait_until(changed_, lock, give_up,
+               [&] { return pending_notices_.empty() || state_ == State::kEnded; });
+    open = LaneList();
+    for (auto& lane : lanes_)
+      if (lane && lane->open()) open.add(lane.get());
+  }
   for (PeerLane* lane : open)
     lane->in_loop([lane, keep = shared_from_this()] { lane->send_bye(); });
   {
     // The peer closes when it has seen the goodbye; our close then cannot destroy it in flight.
     std::unique_lock lock(mu);
-    wait_until(changed_, lock, deadline_after(now_ns(), patience),
+    wait_until(changed_, lock, give_up,
                [&] { return live_lanes_locked() == 0 || state_ == State::kEnded; });
   }
   end(status);

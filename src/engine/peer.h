@@ -29,9 +29,13 @@ struct Notice {
   std::vector<uint8_t> bytes;
   std::shared_ptr<TransferState> transfer;  // the one it belongs to, if any
   bool confirmed = false;
+  bool left_alone = false;  // whoever sent it waits no longer
   Status status;
   uint32_t lane = UINT32_MAX;  // carries it now; none: queued
   std::condition_variable ended;
+
+  // Nobody else will hear how it ended.
+  bool is_lone() const { return left_alone && transfer == nullptr; }
 };
 
 struct ChunkWork {
@@ -88,8 +92,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void release(const std::shared_ptr<TransferState>& transfer);
   // Ends transfers that use this local region; nothing reads or writes it when this returns.
   void revoke_local(uint64_t region);
-  // Stops lanes from reading or writing this region for the peer. True: they still touch it.
-  bool revoke_remote(uint64_t region);
+  // Stops lanes from reading or writing this region for the peer. Whether they still touch it.
+  enum class Hold { kNone, kMoving, kForEver };
+  Hold revoke_remote(uint64_t region);
   // Nothing uses the memory any more and it is about to be freed.
   void forget_memory(const void* base, uint64_t length);
   Status notify(std::shared_ptr<Notice> notice, Nanos deadline);
@@ -155,6 +160,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void fail_locked(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void send_again_locked(const std::vector<ChunkWork>& works);
   void queue_notice_locked(const std::shared_ptr<Notice>& notice);
+  size_t lone_notices_locked() const;
   bool stop(const std::shared_ptr<TransferState>& transfer, bool forget);
   void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void expire_deadlines(Nanos now);
@@ -163,7 +169,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool held_up(Nanos now);
   bool end_refused(Nanos now);
   Status let_go_locked(const TransferState& transfer) const;
-  size_t held_by(PeerLane& lane, uint64_t region);
+  Hold held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);
   PeerLane* lane_for_small_locked();
   PeerLane* lane_to_drive_locked(const TransferState& transfer) const;

@@ -69,10 +69,12 @@ Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadli
     // WRITE: what is out lands or is refused before its answer comes. READ: nothing to wait for.
     std::unique_lock lock(mu);
     transfer->held |= !let_go;
+    ++transfer->waiters;
     confirmed = transfer->plan.op == TCPX_READ || transfer->held ||
                 wait_until(transfer->ended, lock, deadline, [&] {
                   return !transfer->live || transfer->in_flight == 0 || state_ == State::kEnded;
                 });
+    --transfer->waiters;
     if (state_ == State::kEnded && transfer->plan.op == TCPX_WRITE) peer_end = end_status_;
   }
   end_now(transfer, cancelled);
@@ -112,20 +114,21 @@ void Peer::revoke_local(uint64_t region) {
                                      strf("local region {:#x} was deregistered", region)));
 }
 
-bool Peer::revoke_remote(uint64_t region) {
-  bool moving = false;
-  for (PeerLane* lane : lanes()) moving |= held_by(*lane, region) > 0;
-  return moving;
+Peer::Hold Peer::revoke_remote(uint64_t region) {
+  Hold worst = Hold::kNone;
+  for (PeerLane* lane : lanes()) worst = std::max(worst, held_by(*lane, region));
+  return worst;
 }
 
-// How many frames and chunks of the lane still touch the region; a lane that hangs counts as one.
-size_t Peer::held_by(PeerLane& lane, uint64_t region) {
+// Whether frames or chunks of the lane still touch the region.
+Peer::Hold Peer::held_by(PeerLane& lane, uint64_t region) {
   auto held = std::make_shared<size_t>(0);
   bool ran = lane.in_loop([lane = &lane, held, region, keep = shared_from_this()] {
     *held = lane->revoke(region);
     if (*held > 0) lane->close_if_stuck();
   });
-  return ran ? *held : 1;
+  if (!ran) return lane.loop().hangs(now_ns()) ? Hold::kForEver : Hold::kMoving;
+  return *held > 0 ? Hold::kMoving : Hold::kNone;
 }
 
 void Peer::forget_memory(const void* base, uint64_t length) {

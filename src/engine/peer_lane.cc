@@ -296,7 +296,10 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
   chunk->header = header;
   chunk->staging = staging;
   Status status;
-  if (notice) {
+  if (notice && header.payload_bytes > shared_.options.max_notify_bytes) {
+    chunk->discard = true;
+    chunk->refusal = TCPX_LIMIT;
+  } else if (notice) {
     chunk->message.resize(header.payload_bytes);
     if (header.payload_bytes > 0)
       chunk->landing.push_back({chunk->message.data(), chunk->message.size()});
@@ -417,7 +420,8 @@ Status PeerLane::notice_received(RxChunk* chunk) {
   ack.type = wire::FrameType::kNotifyAck;
   ack.transfer = chunk->header.transfer;
   ack.status = static_cast<uint16_t>(
-      peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message)));
+      chunk->discard ? chunk->refusal
+                     : peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message)));
   send_small(ack);
   drop_chunk(chunk);
   return {};

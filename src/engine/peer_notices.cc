@@ -1,4 +1,7 @@
 // Notifications to and from a peer: exactly once, whatever lanes are lost on the way.
+#include <algorithm>
+
+#include "base/text.h"
 #include "base/wait.h"
 #include "engine/notice_queue.h"
 #include "engine/peer.h"
@@ -24,6 +27,7 @@ Status Peer::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
   std::unique_lock lock(mu);
   if (wait_until(notice->ended, lock, deadline, [&] { return notice->confirmed; }))
     return notice->status;
+  notice->left_alone = true;
   return peer_error(TCPX_DEADLINE,
                     "the peer did not confirm the notification in time; it may or "
                     "may not be delivered");
@@ -45,17 +49,25 @@ void Peer::notice_confirmed(uint64_t id, tcpx_code code) {
   if (found == pending_notices_.end()) return;
   std::shared_ptr<Notice> notice = std::move(found->second);
   pending_notices_.erase(found);
+  if (pending_notices_.empty()) changed_.notify_all();
   notice->confirmed = true;
   if (code != TCPX_OK)
     notice->status = transfer_error(code,
-                                    "the peer could not take the notification; its "
-                                    "application does not read them");
+                                    "the peer could not take the notification: it is longer than "
+                                    "its max_notify_bytes, or its application does not read them");
+  if (code != TCPX_OK && notice->is_lone())
+    shared_.log.warn("peer {} ({}): {}", id_, escaped(name_), notice->status.text());
   notice->ended.notify_all();
   std::shared_ptr<TransferState> transfer = std::move(notice->transfer);
   if (transfer == nullptr || !transfer->live || transfer->notice != notice || transfer->ending)
     return;
   transfer->status = notice->status;
   finish_locked(*transfer, notice->status.code());
+}
+
+size_t Peer::lone_notices_locked() const {
+  return static_cast<size_t>(std::count_if(pending_notices_.begin(), pending_notices_.end(),
+                                           [](auto& entry) { return entry.second->is_lone(); }));
 }
 
 tcpx_code Peer::notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes) {

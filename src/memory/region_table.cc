@@ -82,9 +82,11 @@ void RegionTable::recycle(uint64_t id) {
   free_.push_back(region_slot(id));
 }
 
-void RegionTable::suspend(uint64_t id) {
+void RegionTable::suspend(uint64_t id, bool in_use) {
   std::lock_guard lock(mu_);
-  slot_at(region_slot(id))->suspended = region_generation(id);
+  Slot* slot = slot_at(region_slot(id));
+  slot->suspended = region_generation(id);
+  if (in_use) slot->last_refused.store(region_generation(id), std::memory_order_relaxed);
 }
 
 Status RegionTable::resume(uint64_t id) {
@@ -93,6 +95,11 @@ Status RegionTable::resume(uint64_t id) {
   uint32_t generation = region_generation(id);
   if (slot == nullptr || generation == 0 || slot->suspended != generation)
     return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not suspended", id));
+  if (slot->last_refused.load(std::memory_order_relaxed) == generation)
+    return bad_call(TCPX_BUSY,
+                    strf("a peer has used region {:#x} since it was suspended; what else it has on "
+                         "its way must not land: deregister it, and register the memory anew",
+                         id));
   slot->suspended = 0;
   slot->generation.store(generation, std::memory_order_release);
   ++live_;
@@ -147,8 +154,10 @@ size_t RegionTable::size() const {
 tcpx_code RegionTable::resolve(const wire::Piece& piece, uint32_t access, uint8_t** out) const {
   const Slot* slot = slot_at(piece.slot);
   if (slot == nullptr || piece.generation == 0) return TCPX_NOT_FOUND;
-  if (slot->generation.load(std::memory_order_acquire) != piece.generation)
+  if (slot->generation.load(std::memory_order_acquire) != piece.generation) {
+    slot->last_refused.store(piece.generation, std::memory_order_relaxed);
     return TCPX_STALE_REGION;
+  }
   const RegionView& view = slot->view;
   if ((view.access & access) != access) return TCPX_ACCESS_DENIED;
   if (piece.offset > view.length || piece.length > view.length - piece.offset)

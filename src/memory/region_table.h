@@ -43,8 +43,9 @@ class RegionTable {
   // The id names nothing from now on; the slot is not reused before recycle().
   Status retire(uint64_t id);
   void recycle(uint64_t id);
-  // Instead of recycle: the id can come back, for the same memory.
-  void suspend(uint64_t id);
+  // Instead of recycle: the id can come back, for the same memory, unless it is in use now or is
+  // named by a peer before.
+  void suspend(uint64_t id, bool in_use);
   Status resume(uint64_t id);
   bool drop_suspended(uint64_t id);  // true: it was suspended, its slot is free now
   Status describe(uint64_t id, RegionView* out) const;
@@ -58,10 +59,11 @@ class RegionTable {
 
  private:
   struct Slot {
-    std::atomic<uint32_t> generation{0};  // 0: names nothing
-    uint32_t next_generation = 0;         // under mu_
-    uint32_t suspended = 0;               // under mu_: the generation that may come back
-    RegionView view;                      // written before generation is published
+    std::atomic<uint32_t> generation{0};            // 0: names nothing
+    uint32_t next_generation = 0;                   // under mu_
+    uint32_t suspended = 0;                         // under mu_: the generation that may come back
+    mutable std::atomic<uint32_t> last_refused{0};  // a generation that peers use still
+    RegionView view;                                // written before generation is published
   };
   static constexpr uint32_t kBlockSlots = 1024;
   static constexpr uint32_t kMaxBlocks = 4096;  // 4 million regions

@@ -85,12 +85,14 @@ Handshake::Progress Handshake::step() {
     }
     ssize_t got = recv(fd_.get(), in_.data() + in_got_, in_need_ - in_got_, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
+    turned_away_ = got <= 0 && !answered_;
     if (got < 0) return fail(connection_error(errno));
     if (got == 0)
       return fail(peer_error(TCPX_CONNECT_FAILED,
                              strf("{} closed the connection during the handshake; it may "
                                   "not be a tcpx engine",
                                   remote_)));
+    answered_ = true;
     in_got_ += static_cast<size_t>(got);
     if (in_got_ == in_need_) after_receive();
   }

@@ -47,6 +47,9 @@ class Handshake {
   bool is_server() const { return host_ != nullptr; }
   // Whether the other side got as far as its hello; before that it may just be a port scan.
   bool heard() const { return heard_; }
+  // Client: the other side accepted the connection and closed it without a word, as an engine does
+  // that has too many half-open ones.
+  bool turned_away() const { return turned_away_; }
   const Status& status() const { return status_; }
   const wire::Hello& hello() const { return hello_; }
   const wire::Challenge& challenge() const { return challenge_; }
@@ -90,6 +93,8 @@ class Handshake {
   Step step_;
   bool connecting_ = false;
   bool heard_ = false;
+  bool answered_ = false;
+  bool turned_away_ = false;
   Status status_;
   std::string remote_;
 

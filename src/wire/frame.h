@@ -26,6 +26,7 @@ inline constexpr size_t kTrailerBytes = 16;
 // Bounded by IOV_MAX (1024): header, table, trailer and next header share the vector with pieces.
 inline constexpr uint32_t kMaxPieces = 1000;
 inline constexpr uint64_t kMaxChunkBytes = 16u << 20;
+inline constexpr uint64_t kMaxNotifyBytes = 1u << 30;
 // No session agrees on less: a peer must not be able to make us plan a transfer byte by byte.
 inline constexpr uint64_t kMinChunkBytes = 4u << 10;
 inline constexpr uint64_t kMaxCarrierBytes = 1u << 10;
@@ -95,7 +96,7 @@ constexpr bool is_result(uint16_t code) {
 // What a lane accepts beyond the fixed bounds.
 struct Limits {
   uint64_t max_chunk_bytes = kMaxChunkBytes;
-  uint64_t max_notify_bytes = 16u << 20;
+  uint64_t max_notify_bytes = kMaxNotifyBytes;
 };
 
 // Total functions: any bytes give a valid value or a TCPX_PROTOCOL_ERROR that names the field, with

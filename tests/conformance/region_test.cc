@@ -192,9 +192,6 @@ TEST_P(Regions, ASuspendedRegionIsRefusedAndResumedItIsTheSameAgain) {
   for (int round = 0; round < 3; ++round) {
     SCOPED_TRACE(round);
     peer.program("suspend {}", region.name);
-    for (tcpx_op op : kBothOps)
-      EXPECT_EQ(refused_by_owner(peer, op, {local.id, 0, 100}, {&region.remote, 0, 100}),
-                TCPX_STALE_REGION);
     EXPECT_EQ(peer.program.call("suspend {}", region.name).code, TCPX_NOT_FOUND) << "it is";
     PeerRegion& other = peer.memory(8192, 44 + round);
     EXPECT_NE(other.remote.id, region.remote.id) << "its id is kept for it";
@@ -211,6 +208,24 @@ TEST_P(Regions, ASuspendedRegionIsRefusedAndResumedItIsTheSameAgain) {
   EXPECT_EQ(peer.program.call("deregister {}", region.name).code, TCPX_NOT_FOUND);
   EXPECT_EQ(refused_by_owner(peer, TCPX_WRITE, {local.id, 0, 100}, {&region.remote, 0, 100}),
             TCPX_STALE_REGION);
+  peer.expect_intact(region);
+  expect_still_works(peer, local, open);
+}
+
+// Who uses it meanwhile may have more on its way, which must not land after a resume.
+TEST_P(Regions, ASuspendedRegionThatIsUsedDoesNotComeBack) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(8192, 61);
+  PeerRegion& region = peer.memory(8192, 62);
+  PeerRegion& open = peer.memory(8192, 63);
+  peer.program("suspend {}", region.name);
+  for (tcpx_op op : kBothOps)
+    EXPECT_EQ(refused_by_owner(peer, op, {local.id, 0, 100}, {&region.remote, 0, 100}),
+              TCPX_STALE_REGION);
+  EXPECT_EQ(peer.program.call("resume {}", region.name).code, TCPX_BUSY);
+  EXPECT_EQ(refused_by_owner(peer, TCPX_WRITE, {local.id, 0, 100}, {&region.remote, 0, 100}),
+            TCPX_STALE_REGION);
+  peer.program("deregister {}", region.name);
   peer.expect_intact(region);
   expect_still_works(peer, local, open);
 }

@@ -486,7 +486,8 @@ TEST_F(NetFault, DeregisterDoesNotPromiseWhatAHangingPluginMayBreak) {
   Stopwatch watch;
   Result result = engine.deregister(local.region);
   EXPECT_LT(watch.elapsed(), patience(2'000) + kConnectTimeout + kTicks);
-  EXPECT_EQ(result.code(), TCPX_DEADLINE) << result.text();
+  EXPECT_TRUE(result.code() == TCPX_DEADLINE || result.code() == TCPX_PATH_UNAVAILABLE)
+      << result.text();
   EXPECT_NE(result.text().find("do not free"), std::string::npos) << result.text();
 }
 TEST_F(NetFault, HangInTestAtThePeerEndsItByLaneTimeout) {

@@ -141,7 +141,7 @@ TEST(OptionValues, AreTakenAndShownCanonically) {
       {"spin", "0", "0"},
       {"deadline", "1500ms", "1500ms"},
       {"deadline", "60s", "1m"},
-      {"auth_key", "hunter2 hunter2", "(set)"},
+      {"auth_key", "hunter2 hunter2 hunter2", "(set)"},
       {"auth_key_file", "/etc/tcpx/key", "/etc/tcpx/key"},
       {"require_path", "tcp", "tcp"},
       {"allow_path", "ipc,tcp", "ipc,tcp"},
@@ -226,6 +226,7 @@ TEST(OptionValues, BadOnesAreErrorsThatNameRowValueRangeAndExample) {
       {"port_range", "1-2-3"},
       {"port_range", "1,2"},
       {"auth_key", ""},
+      {"auth_key", "fifteen-bytes--"},
       {"auth_key_file", ""},
       {"require_path", "tpc"},
       {"require_path", "tcp,ipc"},
@@ -249,12 +250,12 @@ TEST(OptionValues, LongAndHostileTextIsCutAndEscaped) {
 }
 
 TEST(OptionValues, SecretsAreNeverShown) {
-  std::string key = "s3cret-key";
+  std::string key = "s3cret-key-of-some-length";
   Loaded loaded = load({{"auth_key", key}});
   EXPECT_EQ(loaded.config.options.auth_key, key);
   EXPECT_THAT(loaded.config.to_text(),
               AllOf(HasSubstr("auth_key=(set) (api)\n"), Not(HasSubstr(key))));
-  std::string huge = "s3cret" + std::string(2000, 'k');
+  std::string huge = "s3cret" + std::string(5000, 'k');
   EXPECT_THAT(load({{"auth_key", huge}}).status.text(), Not(HasSubstr("s3cret")));
   std::string variable = "TCPX_AUTH_KEY=" + huge;
   EXPECT_THAT(load({}, {variable.c_str()}).status.text(), Not(HasSubstr("s3cret")));
@@ -469,8 +470,8 @@ TEST(OptionAliases, BenchVariablesAreLookedUpByTheBench) {
 
 TEST(OptionRules, ContradictionsAreErrorsThatNameBothSides) {
   const std::pair<NameValues, std::vector<const char*>> cases[] = {
-      {{{"auth_key", "k"}, {"auth_key_file", "/k"}}, {"auth_key", "auth_key_file"}},
-      {{{"auth", "off"}, {"auth_key", "k"}}, {"auth=off", "auth_key"}},
+      {{{"auth_key", "kkkkkkkkkkkkkkkk"}, {"auth_key_file", "/k"}}, {"auth_key", "auth_key_file"}},
+      {{{"auth", "off"}, {"auth_key", "kkkkkkkkkkkkkkkk"}}, {"auth=off", "auth_key"}},
       {{{"auth", "off"}, {"auth_key_file", "/k"}}, {"auth=off", "auth_key_file"}},
       {{{"keepalive", "15s"}, {"lane_timeout", "1m"}}, {"peer_timeout=15s", "keepalive=15s"}},
       {{{"peer_timeout", "500ms"}}, {"peer_timeout=500ms", "keepalive=1s"}},

@@ -119,6 +119,8 @@ Status NetPath::create(const EngineOptions& options, const RegionTable& regions,
                        std::unique_ptr<NetPath>* out) {
   std::unique_ptr<NetPath> path(new NetPath(regions));
   path->tap_.emplace(log);
+  // Without a plugin the environment, which is not ours, stays as it is.
+  if (plugin_candidates(options.net_plugin).empty()) return no_plugin_file();
   Defaults defaults(options);
   // Who sets sockets through us means TCPX; else only a plugin that turns out to be of its kind is
   // held to its limits.

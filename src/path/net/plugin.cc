@@ -44,15 +44,18 @@ std::vector<Candidate> plugin_candidates(const std::string& configured) {
   return out;
 }
 
+Status no_plugin_file() {
+  return unavailable(
+      "no net plugin file: none is configured (net_plugin, "
+      "UCCL_TCPX_PLUGIN_PATH) and none is in the usual places");
+}
+
 Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
   static std::mutex mu;
   static std::map<std::string, std::shared_ptr<Plugin>>* const loaded =
       new std::map<std::string, std::shared_ptr<Plugin>>;
   std::vector<Candidate> candidates = plugin_candidates(request.path);
-  if (candidates.empty())
-    return unavailable(
-        "no net plugin file: none is configured (net_plugin, "
-        "UCCL_TCPX_PLUGIN_PATH) and none is in the usual places");
+  if (candidates.empty()) return no_plugin_file();
   const Candidate& chosen = candidates.front();
   std::lock_guard lock(mu);  // the first use of a plugin is serial
   if (auto found = loaded->find(chosen.path); found != loaded->end()) {

@@ -52,6 +52,7 @@ struct Candidate {
   std::string why;
 };
 std::vector<Candidate> plugin_candidates(const std::string& configured);
+Status no_plugin_file();  // what load() says when there is no candidate
 
 // What init does in a child process: it may exit, crash or hang there.
 Status probe_plugin(const std::string& file, Nanos patience);

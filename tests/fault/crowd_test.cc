@@ -1,0 +1,118 @@
+// Many peers at once, many after each other, and ends that differ in their limits.
+#include "fault_fixture.h"
+#include "raw_client.h"
+
+namespace tcpx::test {
+namespace {
+
+// More than may be half open at once come in the same moment: all get in, those that are turned
+// away at first by coming again.
+TEST(Crowd, ABurstOfConnectsLargerThanMaxHalfOpenGetsIn) {
+  Engine target = make_engine(fault_options({{"max_half_open", "2"}}));
+  std::vector<Engine> crowd;
+  std::vector<tcpx_peer> peers(12);
+  for (size_t i = 0; i < peers.size(); ++i)
+    crowd.push_back(
+        make_engine(fault_options({{"lanes", "1"}, {"connect_timeout", time_option(10'000)}})));
+  for (size_t i = 0; i < peers.size(); ++i)
+    ASSERT_TRUE(succeeded(crowd[i].connect(target.connection_info(), &peers[i])));
+  for (size_t i = 0; i < peers.size(); ++i)
+    EXPECT_TRUE(succeeded(crowd[i].peer_wait(peers[i], kLong))) << "number " << i;
+}
+
+// Strangers that say nothing take all places again and again; who has the key gets in between.
+TEST(Crowd, AnEngineGetsInBetweenStrangersThatHoldAllPlaces) {
+  Engine target = make_engine(fault_options({{"max_half_open", "4"}}));
+  std::vector<RawSocket> strangers;
+  for (int i = 0; i < 4; ++i)
+    strangers.emplace_back(Target::from_info(target.connection_info()).port);
+  EXPECT_TRUE(eventually([&] { return counter(target, "half_open") == 4; }));
+  Engine client = make_engine(fault_options({{"connect_timeout", time_option(5'000)}}));
+  tcpx_peer peer = 0;
+  ASSERT_TRUE(succeeded(client.connect(target.connection_info(), &peer)));
+  EXPECT_TRUE(succeeded(client.peer_wait(peer, kLong)));
+}
+
+TEST(Crowd, PeersThatWentDoNotCountAgainstMaxPeers) {
+  Engine target = make_engine(fault_options({{"max_peers", "3"}}));
+  for (int i = 0; i < 10; ++i) {
+    Engine client = make_engine(fault_options({{"lanes", "1"}}));
+    tcpx_peer peer = 0;
+    ASSERT_TRUE(succeeded(client.connect(target.connection_info(), &peer)));
+    ASSERT_TRUE(succeeded(client.peer_wait(peer, kLong))) << "number " << i;
+  }
+  std::vector<Engine> living;
+  for (int i = 0; i < 4; ++i) {
+    living.push_back(make_engine(fault_options({{"lanes", "1"}})));
+    tcpx_peer peer = 0;
+    ASSERT_TRUE(succeeded(living.back().connect(target.connection_info(), &peer)));
+    tcpx_code expected = i < 3 ? TCPX_OK : TCPX_LIMIT;
+    EXPECT_EQ(living.back().peer_wait(peer, kLong).code(), expected) << "number " << i;
+  }
+}
+
+TEST(Crowd, ANotificationLongerThanThePeerTakesIsRefusedAndTheSessionLives) {
+  Engine small = make_engine(fault_options({{"max_notify_bytes", "1000"}}));
+  Engine large = make_engine(fault_options({{"max_notify_bytes", "64M"}}));
+  tcpx_peer peer = 0;
+  ASSERT_TRUE(succeeded(large.connect(small.connection_info(), &peer)));
+  ASSERT_TRUE(succeeded(large.peer_wait(peer, kLong)));
+  for (size_t length : {size_t{1001}, size_t{20} << 20}) {
+    Result result = large.notify(peer, std::string(length, 'z'), kLong);
+    EXPECT_EQ(result.code(), TCPX_LIMIT) << result.text();
+    EXPECT_NE(result.text().find("max_notify_bytes"), std::string::npos) << result.text();
+  }
+  EXPECT_TRUE(succeeded(large.notify(peer, std::string(1000, 'y'), kLong)));
+  Notification arrived;
+  ASSERT_TRUE(succeeded(small.next_notification(&arrived, kLong)));
+  EXPECT_EQ(arrived.bytes.size(), 1000u);
+}
+
+// Sent and forgotten, then the engine goes away: what was said before is delivered before.
+TEST(Crowd, NotificationsThatNobodyWaitsForArriveBeforeTheGoodbye) {
+  Engine target = make_engine(fault_options());
+  for (int round = 0; round < 5; ++round) {
+    Engine client = make_engine(fault_options());
+    tcpx_peer peer = 0;
+    ASSERT_TRUE(succeeded(client.connect(target.connection_info(), &peer)));
+    if (round % 2) {
+      ASSERT_TRUE(succeeded(client.peer_wait(peer, kLong)));
+    }
+    for (int i = 0; i < 20; ++i) {
+      tcpx_code code = client.notify(peer, "n" + std::to_string(i), Ms{0}).code();
+      EXPECT_TRUE(code == TCPX_DEADLINE || code == TCPX_OK) << tcpx_code_name(code);
+    }
+    ASSERT_TRUE(succeeded(client.disconnect(peer)));
+    for (int i = 0; i < 20; ++i) {
+      Notification arrived;
+      ASSERT_TRUE(succeeded(target.next_notification(&arrived, Ms{1'000}))) << round << " " << i;
+    }
+  }
+}
+
+// A cancel that waits for a stopped peer ends when the peer does.
+TEST(Crowd, ACancelEndsWhenItsPeerDies) {
+  ProcessTarget target(256 << 20, fault_options({{"require_path", "tcp"}}));
+  Engine engine = make_engine(
+      fault_options({{"require_path", "tcp"}, {"peer_timeout", "30s"}, {"lane_timeout", "20s"}}));
+  Local local = make_local(engine, 256 << 20, 0, 1);
+  tcpx_peer peer = 0;
+  ASSERT_TRUE(succeeded(engine.connect(target.program.info(), &peer)));
+  ASSERT_TRUE(succeeded(engine.peer_wait(peer, kLong)));
+  target.program.freeze();
+  Transfer transfer;
+  ASSERT_TRUE(succeeded(engine.prepare(peer, TCPX_WRITE, {{local.region, 0, 256 << 20}},
+                                       {{&target.memory, 0, 256 << 20}}, &transfer)));
+  ASSERT_TRUE(succeeded(transfer.post(kLong)));
+  std::thread killer([&] {
+    std::this_thread::sleep_for(Ms{300});
+    target.program.kill();
+  });
+  Stopwatch watch;
+  Result result = transfer.cancel(Ms{20'000});
+  EXPECT_LT(watch.elapsed(), patience(3'000)) << result.text();
+  killer.join();
+}
+
+}  // namespace
+}  // namespace tcpx::test
