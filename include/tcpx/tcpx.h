@@ -175,8 +175,9 @@ TCPX_API tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region);
  * The fence covers what has reached this engine. A peer's transfer that has nothing here at the
  * time, and nothing until tcpx_resume, goes on after it. */
 TCPX_API tcpx_code tcpx_suspend(tcpx_engine* engine, tcpx_region region);
-/* TCPX_NOT_FOUND unless the region is suspended; TCPX_BUSY if a peer used it when it was suspended
- * or since, and may have more on its way: deregister it then, and register the memory anew. */
+/* If a peer used the region when it was suspended or since, waits, at most half a second, until
+ * nothing of that can arrive any more. TCPX_BUSY: the peer does not answer; deregister the region
+ * and register the memory anew. TCPX_NOT_FOUND: the region is not suspended. */
 TCPX_API tcpx_code tcpx_resume(tcpx_engine* engine, tcpx_region region);
 
 /* A region as a peer names it. Value type; make one with tcpx_region_import. */

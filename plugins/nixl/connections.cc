@@ -13,11 +13,17 @@ bool Connections::alive(const Connection& connection) const {
 }
 
 tcpx_code Connections::load(const std::string& agent, const std::string& info) {
+  return load(agent, info, nullptr);
+}
+
+tcpx_code Connections::load(const std::string& agent, const std::string& info,
+                            const Connection* instead_of) {
   ConnectionPtr old;
   {
     std::unique_lock lock(mu_);
     auto found = current_.find(agent);
     if (found != current_.end()) old = found->second;
+    if (instead_of != nullptr && old.get() != instead_of) return TCPX_NOT_FOUND;  // dropped since
     if (old != nullptr && old->info == info && alive(*old)) return TCPX_OK;
     tcpx_peer peer = 0;
     tcpx_code code = tcpx_connect(engine_, info.data(), info.size(), &peer);
@@ -39,7 +45,8 @@ ConnectionPtr Connections::find(const std::string& agent) {
   ConnectionPtr connection = look_up(agent);
   if (connection == nullptr && agent != self_) return nullptr;
   if (connection != nullptr && !worth_another(*connection)) return connection;
-  if (load(agent, connection == nullptr ? self_info_ : connection->info) != TCPX_OK)
+  if (load(agent, connection == nullptr ? self_info_ : connection->info, connection.get()) !=
+      TCPX_OK)
     return connection;
   return look_up(agent);
 }

@@ -43,6 +43,7 @@ class Connections {
   bool replaced(const Connection& connection) const;
 
  private:
+  tcpx_code load(const std::string& agent, const std::string& info, const Connection* instead_of);
   bool alive(const Connection& connection) const;
   bool worth_another(const Connection& connection) const;
   ConnectionPtr look_up(const std::string& agent) const;

@@ -21,6 +21,7 @@ namespace {
 
 constexpr Nanos kTick = 20 * kMilli;
 constexpr Nanos kLongestFence = 10 * kSecond;  // bytes that are being placed
+constexpr Nanos kLongestResume = 500 * kMilli;
 constexpr Nanos kIdleTick = 250 * kMilli;
 constexpr Nanos kGoodbyePatience = 500 * kMilli;
 constexpr size_t kKeptEndedPeers = 256;
@@ -567,8 +568,25 @@ Status EngineCore::suspend(uint64_t region) {
   return {};
 }
 
+// A peer that was refused gives the transfer up, but may have sent more of it on other lanes. After
+// one round trip it knows of the refusal; after another one, what it sent until then is refused
+// too.
 Status EngineCore::resume(uint64_t region) {
-  return shared_.regions.resume(region);
+  std::vector<std::shared_ptr<Peer>> peers;
+  {
+    std::lock_guard lock(mu_);
+    for (auto& [id, peer] : peers_) peers.push_back(peer);
+  }
+  Status status = shared_.regions.resume(region);
+  Nanos give_up = now_ns() + kLongestResume;
+  while (status.code() == TCPX_BUSY && now_ns() < give_up) {
+    shared_.regions.forget_refusals(region);
+    for (int times = 0; times < 2; ++times)
+      for (auto& peer : peers)
+        if (!peer->round_trip(give_up)) return status;
+    status = shared_.regions.resume(region);
+  }
+  return status;
 }
 
 // The fence: afterwards the id names nothing and nobody touches its memory. *in_use: somebody did.

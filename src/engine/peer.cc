@@ -116,7 +116,9 @@ void Peer::lane_settled(PeerLane& lane, const Status& status) {
   {
     std::lock_guard lock(mu);
     if (!status.ok() && path_note_.empty()) path_note_ = status.text();
-    if (refused && refusal_.ok()) {
+    bool certain = status.code() != TCPX_PEER_DISCONNECTED;
+    if (refused && (refusal_.ok() || (certain && !refusal_is_certain_))) {
+      refusal_is_certain_ = certain;
       refusal_ = peer_error(
           TCPX_PATH_UNAVAILABLE,
           strf("require_path is net, but lane {} cannot have it: {}", lane.index(), status.text()));

@@ -95,6 +95,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // Stops lanes from reading or writing this region for the peer. Whether they still touch it.
   enum class Hold { kNone, kMoving, kForEver };
   Hold revoke_remote(uint64_t region);
+  // Both sides have handled what the other had sent before, on every lane. False: not in time.
+  bool round_trip(Nanos deadline);
   // Nothing uses the memory any more and it is about to be freed.
   void forget_memory(const void* base, uint64_t length);
   Status notify(std::shared_ptr<Notice> notice, Nanos deadline);
@@ -196,7 +198,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool leaving_ = false;      // one side said goodbye: lanes that close now are not lost
   std::string connect_note_;  // why lanes are missing
   std::string path_note_;
-  Status refusal_;  // a lane has not the required path: the end is on its way
+  Status refusal_;                   // a lane has not the required path: the end is on its way
+  bool refusal_is_certain_ = false;  // not just the first sign of the peer's death
   Nanos refused_at_ = 0;
   bool connecting_done_ = false;
   std::function<void()> on_up_;

@@ -91,10 +91,11 @@ void PeerLane::learn_rate(const Outstanding& entry) {
 
 void PeerLane::fill() {
   if (!open()) return;
-  if (ping_asked_.exchange(false)) {
+  if (uint64_t asked = pings_asked_.load(); asked != ping_sent_) {
+    ping_sent_ = asked;
     wire::Header ping;
     ping.type = wire::FrameType::kPing;
-    ping.aux = static_cast<uint64_t>(now_ns());
+    ping.aux = asked;
     send_small(ping);
   }
   wire::Header control;
@@ -391,6 +392,7 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
     }
     case wire::FrameType::kPong:
       peer_received_.store(header.transfer, std::memory_order_relaxed);
+      last_pong_.store(header.aux);
       return {};
     case wire::FrameType::kBye: peer_.peer_said_bye(); return {};
     default: return peer_error(TCPX_PROTOCOL_ERROR, "frame type without meaning here");

@@ -41,10 +41,13 @@ class PeerLane final : public LaneSink {
   bool open() const { return open_.load(std::memory_order_acquire); }
   bool started() const { return started_.load(std::memory_order_acquire); }  // it has a lane
   void wake() { loop_.wake(lane_->source_index()); }
-  void ask_ping() {
-    ping_asked_.store(true);
+  // Everything that the peer sent on this lane before its answer to this ping is then handled.
+  uint64_t ask_ping() {
+    uint64_t number = pings_asked_.fetch_add(1) + 1;
     wake();
+    return number;
   }
+  uint64_t last_pong() const { return last_pong_.load(); }
   uint32_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
   double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes per ns; 0: unknown
   // Equal for lanes on the same interface.
@@ -139,7 +142,9 @@ class PeerLane final : public LaneSink {
   std::atomic<size_t> rail_{0};
   std::atomic<bool> started_{false};
   std::atomic<bool> open_{false};
-  std::atomic<bool> ping_asked_{false};
+  std::atomic<uint64_t> pings_asked_{0};
+  uint64_t ping_sent_ = 0;
+  std::atomic<uint64_t> last_pong_{0};
   std::atomic<uint64_t> peer_received_{0};
   std::atomic<uint32_t> in_flight_{0};
   bool bye_sent_ = false;

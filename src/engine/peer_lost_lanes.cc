@@ -31,8 +31,10 @@ void Peer::send_again_locked(const std::vector<ChunkWork>& works) {
 void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
                      std::vector<ChunkWork> reads) {
   bool last;
+  Status why = status;
   {
     std::lock_guard lock(mu);
+    if (refusal_is_certain_) why = refusal_;
     changed_.notify_all();
     if (state_ == State::kEnded || leaving_) return;  // end() settles everything
     last = live_lanes_locked() == 0;
@@ -64,7 +66,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
     last |= fatal;
   }
   if (status.code() == TCPX_PROTOCOL_ERROR) shared_.counters.protocol_errors.fetch_add(1);
-  if (last) return ask_end(status);
+  if (last) return ask_end(why);
   shared_.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", id_,
                    escaped(name()), lane.index(), lane.lane().interface(), status.to_string(),
                    live_lanes());

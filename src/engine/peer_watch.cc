@@ -10,8 +10,10 @@ namespace {
 // How long the service thread waits for a lane's thread, which may be in a plugin's call.
 constexpr Nanos kServicePatience = 100 * kMilli;
 // A peer that dies while its comms are set up looks like one without the path, until its stream
-// ends too. That takes this long at most where the kernel closes both.
+// ends too. That takes this long at most where the kernel closes both. Who knows better waits
+// longer before it closes: the other side must not take that for a death.
 constexpr Nanos kStreamFollows = 50 * kMilli;
+constexpr Nanos kOtherSideKnows = 100 * kMilli;
 }  // namespace
 
 void Peer::tick(Nanos now) {
@@ -43,7 +45,8 @@ bool Peer::end_refused(Nanos now) {
   Status refusal;
   {
     std::lock_guard lock(mu);
-    if (refusal_.ok() || now - refused_at_ < kStreamFollows) return false;
+    Nanos wait = refusal_is_certain_ ? kOtherSideKnows : kStreamFollows;
+    if (refusal_.ok() || now - refused_at_ < wait) return false;
     refusal = refusal_;
   }
   end(refusal);

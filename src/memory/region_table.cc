@@ -106,6 +106,10 @@ Status RegionTable::resume(uint64_t id) {
   return {};
 }
 
+void RegionTable::forget_refusals(uint64_t id) {
+  if (Slot* slot = slot_at(region_slot(id))) slot->last_refused.store(0, std::memory_order_relaxed);
+}
+
 bool RegionTable::drop_suspended(uint64_t id) {
   std::lock_guard lock(mu_);
   Slot* slot = slot_at(region_slot(id));

@@ -46,7 +46,8 @@ class RegionTable {
   // Instead of recycle: the id can come back, for the same memory, unless it is in use now or is
   // named by a peer before.
   void suspend(uint64_t id, bool in_use);
-  Status resume(uint64_t id);
+  Status resume(uint64_t id);  // TCPX_BUSY: used, and not forgotten
+  void forget_refusals(uint64_t id);
   bool drop_suspended(uint64_t id);  // true: it was suspended, its slot is free now
   Status describe(uint64_t id, RegionView* out) const;
   bool is_live(uint64_t id) const;  // no lock

@@ -90,6 +90,59 @@ TEST(Crowd, NotificationsThatNobodyWaitsForArriveBeforeTheGoodbye) {
   }
 }
 
+// The peer writes without a pause; between suspend and resume it is refused and gives up. Nothing
+// that it had on its way lands in what the memory holds by then.
+TEST(Crowd, NothingFromBeforeLandsInARegionThatIsResumed) {
+  const uint64_t bytes = 8 << 20;
+  Engine owner = make_engine(fault_options({{"lanes", "4"}}));
+  Local memory = make_local(owner, bytes, kReadWrite, 5);
+  Peer writer;
+  writer.create(fault_options({{"lanes", "4"}}));
+  writer.memory("src", bytes, 0, 6);
+  std::string there = writer("connect {}", to_hex(owner.connection_info()));
+  writer("wait_peer {} 5000", there);
+  Bytes description;
+  ASSERT_TRUE(succeeded(owner.export_region(memory.region, &description)));
+  writer("import r {}", to_hex(description));
+  for (int round = 0; round < 10; ++round) {
+    writer("prepare t{} write {} src 0 r 0 {}", round, there, bytes);
+    writer("loop t{} 6", round);
+    std::this_thread::sleep_for(Ms{5 + round});
+    ASSERT_TRUE(succeeded(owner.suspend(memory.region)));
+    Pattern sentinel(90, static_cast<uint64_t>(round));
+    fill(*memory.memory, 0, bytes, sentinel, 0);
+    std::this_thread::sleep_for(Ms{20});  // its next post is refused
+    ASSERT_TRUE(succeeded(owner.resume(memory.region)));
+    for (Stopwatch watch; watch.elapsed() < Ms{50};)
+      ASSERT_EQ(mismatch(*memory.memory, 0, bytes, sentinel, 0), -1) << "round " << round;
+    writer("stop t{}", round);
+  }
+}
+
+// A peer that was refused and then stopped: nobody knows what it has on its way.
+TEST(Crowd, ARegionUsedByAPeerThatIsStoppedDoesNotComeBack) {
+  Engine owner = make_engine(fault_options({{"peer_timeout", "30s"}, {"lane_timeout", "20s"}}));
+  Local memory = make_local(owner, 100'000, kReadWrite, 5);
+  Peer writer;
+  writer.create(fault_options({{"peer_timeout", "30s"}, {"lane_timeout", "20s"}}));
+  writer.memory("src", 100'000, 0, 6);
+  std::string there = writer("connect {}", to_hex(owner.connection_info()));
+  writer("wait_peer {} 5000", there);
+  Bytes description;
+  ASSERT_TRUE(succeeded(owner.export_region(memory.region, &description)));
+  writer("import r {}", to_hex(description));
+  ASSERT_TRUE(succeeded(owner.suspend(memory.region)));
+  writer("prepare t write {} src 0 r 0 1000", there);
+  writer("post t 5000 none");
+  EXPECT_EQ(writer.call("wait t 5000").code, TCPX_STALE_REGION);
+  writer.freeze();
+  Stopwatch watch;
+  EXPECT_EQ(owner.resume(memory.region).code(), TCPX_BUSY);
+  EXPECT_LT(watch.elapsed(), patience(2'000));
+  EXPECT_TRUE(succeeded(owner.deregister(memory.region)));
+  writer.thaw();
+}
+
 // A cancel that waits for a stopped peer ends when the peer does.
 TEST(Crowd, ACancelEndsWhenItsPeerDies) {
   ProcessTarget target(256 << 20, fault_options({{"require_path", "tcp"}}));

@@ -172,9 +172,9 @@ class Config(Case):
 
     def test_secret_is_not_shown(self):
         for args in ([], ["--json"]):
-            result = tcpx("config", *args, TCPX_AUTH_KEY="do-not-print-me")
+            result = tcpx("config", *args, TCPX_AUTH_KEY="do-not-print-this-key")
             self.assert_ended(result, 0)
-            self.assertNotIn("do-not-print-me", result.stdout + result.stderr)
+            self.assertNotIn("do-not-print-this-key", result.stdout + result.stderr)
 
 
 class Loopback(Case):

@@ -101,24 +101,34 @@ def parameters_take_effect(test, place):
     one_transfer(initiator, target, 3_000_001)
 
 
-@case(places=("two processes",), ucx="it has other parameters")
-def required_path_is_an_error_elsewhere(test, place):
-    """What cannot go by the required path does not silently go by another."""
-    other = "net" if test.setup.path == "tcp" else "ipc"
-    target = test.target(place)
-    there = target.alloc("b", 5000)
-    initiator = test.here()
-    try:
-        initiator.start("initiator", {"require_path": other, "deadline": "3s"})
-    except Exception as error:  # refused at once is as good
-        require("Backend" in type(error).__name__, f"{error!r}")
-        return
-    here = initiator.alloc("b", 5000)
-    initiator.load(target.metadata())
-    request = initiator.request("WRITE", [(here, 5000)], [(there, 5000)], "target")
-    state = initiator.run(request, within=10)
-    require(state != "DONE", "it was moved by another path")
-    target.check_poison("b")
+@case(places=(), peers=2, ucx="it has one path")
+def required_path_is_an_error_elsewhere(test):
+    """What cannot go by the required path does not silently go by another, whichever end requires it."""
+    plugin = test.setup.net_plugin
+    if not plugin:
+        raise Skip("needs --net-plugin")
+    os.environ["NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"] = "lo"
+    size, tcp, net = 5000, {"allow_path": "tcp"}, {"require_path": "net", "net_plugin": plugin}
+    for index, (ours, theirs) in enumerate(((net, tcp), (tcp, net))):
+        with captured_stderr() as log:
+            target = test.peer()
+            target.environment({"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": "lo"})
+            target.start("target", theirs)
+            there = target.alloc("b", size)
+            initiator = test.here(f"initiator {index}", params=ours)
+            here = initiator.alloc("b", size)
+            initiator.load(target.metadata())
+            initiator.fill("b", 1)
+            for op in ("WRITE", "READ"):
+                # Refused when it is made or when it has waited for the connection.
+                state = initiator.state_of(lambda op=op: initiator.run(initiator.request(
+                    op, [(here, size)], [(there, size)], "target", b"no")))
+                require(state == "NotSupported", f"{op}, {ours} to {theirs}: ended with {state}")
+            text = log()
+        target.check_poison("b")
+        target.expect_none()
+        initiator.check("b", 1)
+        require("path unavailable" in text, f"the log does not say why: {text[-500:]}")
 
 
 @case(places=("two processes",), peers=2, ucx="it has no authentication")

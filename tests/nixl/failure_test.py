@@ -1,7 +1,7 @@
 """Peers that die, stop and come back; requests that are given up while under way."""
 import time
 
-from harness import WAIT, case, in_threads, refusal, require
+from harness import WAIT, Failure, case, in_threads, refusal, require
 from transfer_test import pair
 
 MIB = 1 << 20
@@ -20,6 +20,17 @@ def until_ended(initiator, request, state, within):
     if state == "PROC":
         state = initiator.wait(request, within)
     return state, time.monotonic() - started
+
+
+def some_under_way(turn, usual, most=40):
+    """Calls turn(0), turn(1), ...: `usual` times, and on until one of them says that its transfer was
+    under way when it was interrupted. A case of which none was has shown nothing."""
+    hits = 0
+    for index in range(most):
+        hits += turn(index % usual)
+        if hits and index + 1 >= usual:
+            return
+    raise Failure(f"not one of {most} transfers was still under way")
 
 
 def forget(initiator, name):
@@ -276,16 +287,19 @@ def released_write_never_reads_again(test, place):
     initiator, target, here, there = pair(test, place, size)
     spare, spare_there = initiator.alloc("spare", 4096), target.alloc("spare", 4096)
     initiator.load(target.metadata())
-    for turn in range(6):
+
+    def turn(index):
         initiator.poison("b")
         target.poison("b")
-        request = initiator.request("WRITE", [(here, size)], [(there, size)], "target")
-        initiator.post(request)
-        time.sleep(turn * 0.0005)
+        request, _ = in_flight(initiator, "WRITE", here, there, size)
+        time.sleep(index * 0.0005)
+        under_way = initiator.state(request) == "PROC"
         initiator.release_quietly(request)
         initiator.fill_byte("b", 0x5A)
         drain(initiator, spare, spare_there)
         target.check_lacks("b", 0x5A)
+        return under_way
+    some_under_way(turn, 6)
 
 
 @case(places=("two processes",), ucx="what was released may still write")
@@ -342,16 +356,22 @@ def forgotten_while_under_way(test, place):
     blob = target.metadata()
     initiator.load(blob)
     target.fill("b", 1)
-    for turn in range(6):
-        op, remote = (("READ", there), ("WRITE", sink))[turn % 2]
-        request, state = in_flight(initiator, op, here, remote, size)
-        time.sleep(turn * 0.0005)
+
+    def turn(op, remote, index):
+        request, _ = in_flight(initiator, op, here, remote, size)
+        time.sleep(index * 0.001)
+        under_way = initiator.state(request) == "PROC"
         initiator.unload("target")
-        state, took = until_ended(initiator, request, initiator.state(request), 10)
+        # Some cores answer NOT_FOUND themselves, so the end does not say whether it was under way.
+        state, _ = until_ended(initiator, request, initiator.state(request), 10)
+        require(state in ("DONE", "Cancelled", "NotFound"), f"ended with {state}")
         initiator.release_quietly(request)
         initiator.poison("b")
         require(initiator.load(blob) == "target", "loaded again")
         initiator.check_poison("b")
+        return under_way
+    some_under_way(lambda index: turn("READ", there, index), 3)
+    some_under_way(lambda index: turn("WRITE", sink, index), 3)
     initiator.move("READ", [(here, size)], [(there, size)], "target")
     initiator.check("b", 1)
 
@@ -362,18 +382,21 @@ def deregistered_while_under_way(test, place):
     size = 24 * MIB
     initiator, target, here, there = pair(test, place, size)
     target.fill("b", 1)
-    for turn in range(6):
+
+    def turn(index):
         where = initiator.alloc("c", size, register=False)
         token = initiator.register("c")
-        request, state = in_flight(initiator, "READ", where, there, size)
-        time.sleep(turn * 0.0005)
+        request, _ = in_flight(initiator, "READ", where, there, size)
+        time.sleep(index * 0.0005)
         initiator.deregister(token)
         initiator.poison("c")
-        state, took = until_ended(initiator, request, initiator.state(request), 10)
-        require(state != "RemoteDisconnect", "the peer is well")
+        state, _ = until_ended(initiator, request, initiator.state(request), 10)
+        require(state in ("DONE", "Cancelled"), f"ended with {state}")
         initiator.release_quietly(request)
         initiator.check_poison("c")
         initiator.free("c")
+        return state != "DONE"
+    some_under_way(turn, 6)
     initiator.move("READ", [(here, size)], [(there, size)], "target")
     initiator.check("b", 1)
 
@@ -387,16 +410,20 @@ def target_deregisters_under_way(test, place):
     initiator = test.here("initiator")
     here = initiator.alloc("b", size)
     initiator.fill("b", 1)
-    for turn in range(5):
+
+    def turn(_):
         token = target.register("b")
-        initiator.load(target.metadata())
+        initiator.load(target.metadata())  # the same bytes every time
+        initiator.move("WRITE", [(here, 1)], [(there, 1)], "target")  # connected
         request, state = in_flight(initiator, "WRITE", here, there, size)
         target.deregister(token)
         target.poison("b")
-        state, took = until_ended(initiator, request, state, 10)
-        require(state != "RemoteDisconnect", f"ended with {state}")
+        state, _ = until_ended(initiator, request, state, 10)
+        require(state in ("DONE", "NotFound"), f"ended with {state}")
         initiator.release_quietly(request)
         target.check_poison("b")
+        return state != "DONE"
+    some_under_way(turn, 5)
 
 
 @case(places=(), ucx="it crashes now and then")

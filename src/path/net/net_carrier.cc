@@ -59,7 +59,9 @@ NetCarrier::~NetCarrier() {
 }
 
 Status NetCarrier::call_failed(const char* call, nccl::Result result) const {
-  return setup_error(
+  // Another code than the other failures have: the comm may have broken with the peer.
+  return lane_error(
+      TCPX_PEER_DISCONNECTED,
       with_warning(strf("the net plugin's {} failed: {}", call, result_name(result)), started_));
 }
 
