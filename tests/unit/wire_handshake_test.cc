@@ -365,13 +365,14 @@ void damage_and_decode(const Message& message, std::mt19937_64& random, size_t* 
 TEST(WireHandshakeProperty, WhatDecodesSurvivesEncoding) {
   std::mt19937_64 random(test::test_seed());
   size_t accepted = 0;
-  for (int round = 0; round < test::smaller_if_sanitized(20'000, 4'000); ++round) {
+  const size_t rounds = test::smaller_if_sanitized(20'000, 4'000);
+  for (size_t round = 0; round < rounds; ++round) {
     damage_and_decode(random() % 2 == 0 ? first_hello() : join_hello(), random, &accepted);
     damage_and_decode(some_challenge(), random, &accepted);
     damage_and_decode(some_welcome(), random, &accepted);
     damage_and_decode(Proof{counting_from<32>(3)}, random, &accepted);
   }
-  EXPECT_GT(accepted, 10000u);
+  EXPECT_GT(accepted, rounds / 2);
 }
 
 }  // namespace

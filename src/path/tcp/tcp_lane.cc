@@ -460,7 +460,7 @@ size_t TcpLane::gather(iovec* iov, size_t* bytes) {
 
 bool TcpLane::send(uint64_t budget) {
   uint64_t total = 0;
-  while (open_ && writable_ && first_ != nullptr) {
+  while (open_ && writable_ && !silent_ && first_ != nullptr) {
     if (total >= budget) return true;
     iovec iov[kMaxIov];
     size_t bytes = 0;
@@ -471,11 +471,18 @@ bool TcpLane::send(uint64_t budget) {
     counters_.send_calls.fetch_add(1, std::memory_order_relaxed);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN)
+      if (errno == EAGAIN) {
         writable_ = false;
-      else
+        break;
+      }
+      if (errno != EPIPE && errno != ECONNRESET) {
         fail(io_error("sending", errno));
-      break;
+        break;
+      }
+      // The peer closed. What it said before, a goodbye perhaps, is still there to be read; the
+      // reader meets the end behind it.
+      silent_ = readable_ = end_hint_ = true;
+      return true;
     }
     counters_.bytes_out.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
     total += static_cast<uint64_t>(sent);
@@ -488,6 +495,7 @@ bool TcpLane::send(uint64_t budget) {
   if (finishing_ && first_ == nullptr && open_) {
     shutdown(fd_.get(), SHUT_WR);
     finishing_ = false;
+    silent_ = true;  // answers to what still comes would break the connection before the peer reads
   }
   return false;
 }

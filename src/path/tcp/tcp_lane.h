@@ -132,6 +132,7 @@ class TcpLane final : public Lane, private CarrierHost {
   bool writable_ = false;
   bool watching_room_ = false;
   bool finishing_ = false;
+  bool silent_ = false;  // nothing is sent any more
   TxFrame* first_ = nullptr;
   TxFrame* last_ = nullptr;
   uint32_t queued_payload_frames_ = 0;
