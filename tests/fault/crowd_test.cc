@@ -108,10 +108,14 @@ TEST(Crowd, NothingFromBeforeLandsInARegionThatIsResumed) {
     writer("prepare t{} write {} src 0 r 0 {}", round, there, bytes);
     writer("loop t{} 6", round);
     std::this_thread::sleep_for(Ms{5 + round});
+    auto refusals = [&] {
+      return counter(owner, "rejected_regions") + counter(owner, "stale_frames");
+    };
+    uint64_t before = refusals();
     ASSERT_TRUE(succeeded(owner.suspend(memory.region)));
     Pattern sentinel(90, static_cast<uint64_t>(round));
     fill(*memory.memory, 0, bytes, sentinel, 0);
-    std::this_thread::sleep_for(Ms{20});  // its next post is refused
+    ASSERT_TRUE(eventually([&] { return refusals() > before; }, kLong)) << "it writes on and on";
     ASSERT_TRUE(succeeded(owner.resume(memory.region)));
     for (Stopwatch watch; watch.elapsed() < Ms{50};)
       ASSERT_EQ(mismatch(*memory.memory, 0, bytes, sentinel, 0), -1) << "round " << round;
