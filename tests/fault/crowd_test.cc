@@ -93,7 +93,7 @@ TEST(Crowd, NotificationsThatNobodyWaitsForArriveBeforeTheGoodbye) {
 // The peer writes without a pause; between suspend and resume it is refused and gives up. Nothing
 // that it had on its way lands in what the memory holds by then.
 TEST(Crowd, NothingFromBeforeLandsInARegionThatIsResumed) {
-  const uint64_t bytes = 8 << 20;
+  const uint64_t bytes = smaller_if_sanitized<uint64_t>(8 << 20, 2 << 20);
   Engine owner = make_engine(fault_options({{"lanes", "4"}}));
   Local memory = make_local(owner, bytes, kReadWrite, 5);
   Peer writer;
