@@ -186,22 +186,19 @@ void Peer::end(const Status& status) {
 
 void Peer::say_goodbye(const Status& status, Nanos patience) {
   std::vector<std::shared_ptr<TransferState>> running;
-  LaneList open;
   {
     std::lock_guard lock(mu);
     leaving_ = true;
     running = live_;
-    for (auto& lane : lanes_)
-      if (lane && lane->open()) open.add(lane.get());
   }
   for (auto& transfer : running) end_now(transfer, with_blast(status, TCPX_BLAST_TRANSFER));
   Nanos give_up = deadline_after(now_ns(), patience);
+  LaneList open;
   {
     // Notifications that nobody waits for are on their way, or will be when the lanes are there.
     std::unique_lock lock(mu);
     wait_until(changed_, lock, give_up,
                [&] { return pending_notices_.empty() || state_ == State::kEnded; });
-    open = LaneList();
     for (auto& lane : lanes_)
       if (lane && lane->open()) open.add(lane.get());
   }
