@@ -178,6 +178,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint32_t live_lanes_locked() const;
   bool became_up_locked();
   bool left_to_idle_lanes_locked(const PeerLane& asking);
+  bool is_turn_of_locked(const PeerLane& asking);
+  void pass_turn_locked();
   bool take_turn_locked(const PeerLane& lane);
 
   EngineShared& shared_;

@@ -165,19 +165,11 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
 bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
   std::lock_guard lock(mu);
   if (state_ != State::kUp || run_queue_.empty()) return false;
-  if (!shared_.options.adaptive_striping && live_lanes_locked() > 1) {
-    // Round robin: wait for this lane's turn; a lane that is gone loses it.
-    while (next_round_robin_ >= lanes_.size() || !lanes_[next_round_robin_] ||
-           !lanes_[next_round_robin_]->open())
-      next_round_robin_ = next_round_robin_ + 1 >= lanes_.size() ? 0 : next_round_robin_ + 1;
-    if (next_round_robin_ != lane.index()) {
-      lanes_[next_round_robin_]->wake();
-      return false;
-    }
-    next_round_robin_ = (next_round_robin_ + 1) % static_cast<uint32_t>(lanes_.size());
-  }
-  if (lane.in_flight() > 0 && left_to_idle_lanes_locked(lane)) return false;
+  bool in_turn = !shared_.options.adaptive_striping && live_lanes_locked() > 1;
+  if (in_turn ? !is_turn_of_locked(lane) : lane.in_flight() > 0 && left_to_idle_lanes_locked(lane))
+    return false;
   if (!take_turn_locked(lane)) return false;
+  if (in_turn) pass_turn_locked();
   std::shared_ptr<TransferState>& transfer = run_queue_[turn_];
   TransferState& t = *transfer;
   if (!t.again.empty()) {
@@ -199,6 +191,19 @@ bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
     run_queue_.pop_back();
   }
   return true;
+}
+
+// Round robin: whether the next chunk is this lane's. A lane that is gone loses its turn; one that
+// has it is told.
+bool Peer::is_turn_of_locked(const PeerLane& asking) {
+  while (!lanes_[next_round_robin_] || !lanes_[next_round_robin_]->open()) pass_turn_locked();
+  if (next_round_robin_ == asking.index()) return true;
+  lanes_[next_round_robin_]->wake();
+  return false;
+}
+
+void Peer::pass_turn_locked() {
+  next_round_robin_ = next_round_robin_ + 1 < lanes_.size() ? next_round_robin_ + 1 : 0;
 }
 
 // Moves turn_ to the next transfer that this lane may carry.

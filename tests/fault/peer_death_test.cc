@@ -306,11 +306,16 @@ TEST_F(StoppedPeer, APauseShorterThanThePeerTimeoutOnlyDelays) {
     Transfer transfer;
     ASSERT_TRUE(succeeded(
         client.prepare(there, op, {{local.region, 0, kBytes}}, {{&remote, 0, kBytes}}, &transfer)));
-    ASSERT_TRUE(succeeded(transfer.post_notify("paused", kLong)));
-    std::this_thread::sleep_for(Ms{2});
-    victim->freeze();
-    std::this_thread::sleep_for(Ms{1'000});
-    EXPECT_TRUE(transfer.poll().in_progress());
+    for (int attempt = 0;; ++attempt) {  // on a busy machine it may be over before the pause
+      ASSERT_LT(attempt, 20) << "the test needs a longer transfer";
+      ASSERT_TRUE(succeeded(transfer.post_notify("paused", kLong)));
+      std::this_thread::sleep_for(Ms{2});
+      victim->freeze();
+      if (transfer.wait(Ms{1'000}).in_progress()) break;
+      victim->thaw();
+      ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
+      ASSERT_TRUE(victim->call("next 2000").ok());
+    }
     victim->thaw();
     Stopwatch watch;
     ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
