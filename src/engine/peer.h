@@ -177,7 +177,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   PeerLane* lane_to_drive_locked(const TransferState& transfer) const;
   uint32_t live_lanes_locked() const;
   bool became_up_locked();
-  bool left_to_idle_lanes_locked(const PeerLane& asking);
+  bool left_to_others_locked(const PeerLane& asking);
   bool is_turn_of_locked(const PeerLane& asking);
   void pass_turn_locked();
   bool take_turn_locked(const PeerLane& lane);

@@ -17,6 +17,7 @@ constexpr Nanos kPlacingPatience = 5 * kSecond;
 constexpr Nanos kFencePatience = 200 * kMilli;
 constexpr uint32_t kMinWindow = 2;
 constexpr uint32_t kFirstWindow = 4;  // before a rate is known
+constexpr Nanos kRateSpan = kMilli;
 
 // The thread of this loop hangs in a plugin and may come back: the loop is never freed.
 void leave_behind(std::shared_ptr<Loop> loop) {
@@ -77,16 +78,19 @@ uint32_t PeerLane::window_now() const {
                     window);
 }
 
-// The rate at which answers come back while the lane is busy. Time without outstanding chunks
-// does not count: the clock restarts when the first chunk goes out.
-void PeerLane::learn_rate(const Outstanding& entry) {
-  Nanos now = now_ns();
-  Nanos span = now - std::max(last_answer_, entry.since);
-  last_answer_ = now;
-  if (entry.bytes < peer_.chunk_bytes() / 4 || span <= 0) return;  // too small to tell
-  double sample = static_cast<double>(entry.bytes) / static_cast<double>(span);
+// The rate at which answers come back while the lane is busy, over a span of time: answers come in
+// bursts, and taken one by one they showed ten times the rate of a WRITE.
+void PeerLane::learn_rate(uint64_t bytes) {
+  answered_bytes_ += bytes;
+  Nanos now = now_ns(), span = now - measured_since_;
+  bool all_of_it = used_ == 0 && measured_since_ == busy_since_ && span > 0;
+  if (span < kRateSpan && !all_of_it) return;
+  if (answered_bytes_ < peer_.chunk_bytes() / 4) return;  // too small to tell
+  double sample = static_cast<double>(answered_bytes_) / static_cast<double>(span);
   double before = rate();
   rate_.store(before == 0 ? sample : before + (sample - before) / 8, std::memory_order_relaxed);
+  measured_since_ = now;
+  answered_bytes_ = 0;
 }
 
 void PeerLane::fill() {
@@ -138,7 +142,10 @@ void PeerLane::send_chunk(ChunkWork work) {
   entry->landing = nullptr;
   entry->is_read = is_read;
   entry->answered = false;
-  ++used_;
+  if (used_++ == 0) {
+    busy_since_ = measured_since_ = entry->since;
+    answered_bytes_ = 0;
+  }
   in_flight_.store(used_, std::memory_order_relaxed);
   shared_.counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) shared_.counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
@@ -153,9 +160,10 @@ PeerLane::Outstanding* PeerLane::find(uint64_t transfer_id, uint32_t chunk) {
 
 void PeerLane::settle(Outstanding& entry, tcpx_code code) {
   ChunkWork work{std::move(entry.transfer), entry.transfer_id, entry.chunk};
-  learn_rate(entry);
+  uint64_t bytes = entry.bytes;
   entry = {};
   --used_;
+  learn_rate(bytes);
   in_flight_.store(used_, std::memory_order_relaxed);
   shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
   if (work.transfer) peer_.settle(work, index_, code, "the peer");

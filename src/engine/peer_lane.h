@@ -107,7 +107,7 @@ class PeerLane final : public LaneSink {
   Outstanding* find(uint64_t transfer_id, uint32_t chunk);
   void settle(Outstanding& entry, tcpx_code code);
   uint32_t window_now() const;
-  void learn_rate(const Outstanding& entry);
+  void learn_rate(uint64_t bytes);
   Status answer_received(const wire::Header& header);
   Status data_head(const wire::Header& header, RxChunk* chunk);
   // The peer's chunks.
@@ -156,7 +156,9 @@ class PeerLane final : public LaneSink {
   std::vector<RxChunk*> placing_;  // in order of arrival
   uint64_t payload_received_ = 0;
   std::atomic<double> rate_{0};  // smoothed; written in the exclusive section
-  Nanos last_answer_ = 0;
+  Nanos busy_since_ = 0;         // when there was something outstanding again
+  Nanos measured_since_ = 0;     // of answered_bytes_
+  uint64_t answered_bytes_ = 0;
 
   // Pools: filled once, then nothing is allocated.
   std::vector<std::unique_ptr<TxFrame>> all_frames_;
