@@ -3,6 +3,7 @@
 // Both take turns in one run, in the same two processes.
 //
 //   tcpx_net_loop PLUGIN [BYTES] [ROUNDS]
+#include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #include "path/net/plugin.h"
 #include "path/net/plugin_log.h"
 #include "path/net/unpack.h"
+#include "tcpx_emu.h"
 #include "wire/net_setup.h"
 
 namespace {
@@ -39,6 +41,9 @@ void check(nccl::Result result, const char* call) {
   if (result != nccl::kSuccess) fail(std::string(call) + ": " + result_name(result));
 }
 
+// What the sender tells the receiver to do.
+enum class Word : char { kReceive, kTellGaps, kEnd };
+
 // The other process.
 struct Wire {
   int fd;
@@ -51,6 +56,12 @@ struct Wire {
       if (n <= 0) fail("the other process is gone");
       got += static_cast<size_t>(n);
     }
+  }
+  void put(Word word) const { put(&word, 1); }
+  Word get_word() const {
+    Word word;
+    get(&word, 1);
+    return word;
   }
   void signal() const { put("x", 1); }
   void await() const {
@@ -212,9 +223,41 @@ struct Initiator {
 
 // ---- the run -------------------------------------------------------------------------------
 
+// How long comms with requests under way were out of test(), in this process. Nothing for plugins
+// other than the emulator.
+struct Gaps {
+  uint64_t longest_ns = 0, late = 0;
+  void add(const Gaps& other) {
+    longest_ns = std::max(longest_ns, other.longest_ns);
+    late += other.late;
+  }
+};
+class GapMeter {
+ public:
+  explicit GapMeter(const std::string& plugin)
+      : library_(dlopen(plugin.c_str(), RTLD_NOW | RTLD_NOLOAD)),
+        table_(library_ == nullptr
+                   ? nullptr
+                   : static_cast<const tcpx_emu_v1*>(dlsym(library_, "tcpxEmu_v1"))) {}
+  // Since the last time.
+  Gaps take() const {
+    tcpx_emu_counters seen{};
+    if (table_ == nullptr || table_->counters(0, &seen) != 0) return {};
+    table_->reset_maxima(0);
+    return {seen.max_test_gap_ns, seen.late_tests};
+  }
+  bool works() const { return table_ != nullptr; }
+
+ private:
+  void* library_;
+  const tcpx_emu_v1* table_;
+};
+
 struct Case {
   const char* name;
   std::vector<double> rates;  // GB/s
+  Gaps gaps;
+  Nanos time = 0;
   double median() {
     std::sort(rates.begin(), rates.end());
     return rates[rates.size() / 2];
@@ -222,17 +265,24 @@ struct Case {
 };
 
 template <class F>
-void timed(Case& into, uint64_t bytes, int repeat, F&& f) {
+void timed(Case& into, uint64_t bytes, int repeat, const Wire& wire, const GapMeter& meter, F&& f) {
   Nanos from = now_ns();
   for (int i = 0; i < repeat; ++i) f();
-  into.rates.push_back(static_cast<double>(bytes) * repeat / static_cast<double>(now_ns() - from));
+  Nanos time = now_ns() - from;
+  into.rates.push_back(static_cast<double>(bytes) * repeat / static_cast<double>(time));
+  into.time += time;
+  into.gaps.add(meter.take());
+  wire.put(Word::kTellGaps);
+  Gaps theirs;
+  wire.get(&theirs, sizeof theirs);
+  into.gaps.add(theirs);
 }
 
 int repeats(uint64_t bytes) {
   return static_cast<int>(std::max<uint64_t>(1, (256u << 20) / bytes));
 }
 
-void receive_side(const Wire& wire, const std::string& file, uint64_t bytes, int rounds) {
+void receive_side(const Wire& wire, const std::string& file, uint64_t bytes) {
   std::shared_ptr<Plugin> plugin;
   if (Status status = Plugin::load({file}, &plugin); !status) fail(status.text());
   Pages memory;
@@ -241,14 +291,18 @@ void receive_side(const Wire& wire, const std::string& file, uint64_t bytes, int
   int type = plugin->device_memory_is_host() ? nccl::kPtrCuda : nccl::kPtrHost;
   PlainReceiver plain(*plugin, wire, memory, type);
   Target one(wire, file, 1, memory), four(wire, file, 4, memory);
-  for (int round = 0; round < rounds + 1; ++round) {
-    wire.await();  // it polls, so only when its turn has come
-    for (int i = 0; i < repeats(bytes); ++i) {
+  GapMeter meter(file);
+  for (Word word; (word = wire.get_word()) != Word::kEnd;) {
+    if (word == Word::kTellGaps) {
+      Gaps gaps = meter.take();
+      wire.put(&gaps, sizeof gaps);
+      continue;
+    }
+    for (int i = 0; i < repeats(bytes); ++i) {  // it polls, so only when its turn has come
       plain.receive(memory, bytes);
       wire.signal();
     }
   }
-  wire.await();
 }
 
 void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int rounds) {
@@ -260,34 +314,45 @@ void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int ro
   int type = plugin->device_memory_is_host() ? nccl::kPtrCuda : nccl::kPtrHost;
   PlainSender plain(*plugin, wire, memory, type);
   Initiator one(wire, file, 1, memory, bytes), four(wire, file, 4, memory, bytes);
-  Case direct{"plain loop", {}}, write1{"WRITE, 1 lane", {}}, read1{"READ, 1 lane", {}},
-      write4{"WRITE, 4 lanes", {}}, read4{"READ, 4 lanes", {}};
-  Case warm{"", {}};
+  Case direct{"plain loop", {}, {}}, write1{"WRITE, 1 lane", {}, {}}, read1{"READ, 1 lane", {}, {}},
+      write4{"WRITE, 4 lanes", {}, {}}, read4{"READ, 4 lanes", {}, {}};
+  Case warm{"", {}, {}};
+  GapMeter meter(file);
   int n = repeats(bytes);
   for (int round = 0; round < rounds + 1; ++round) {
     bool cold = round == 0;
-    wire.signal();
-    timed(cold ? warm : direct, bytes, n, [&] {
+    auto measure = [&](Case& into, auto&& f) {
+      timed(cold ? warm : into, bytes, n, wire, meter, f);
+    };
+    wire.put(Word::kReceive);
+    measure(direct, [&] {
       plain.send(memory, bytes);
       wire.await();
     });
-    timed(cold ? warm : write1, bytes, n, [&] { one.run(one.write); });
-    timed(cold ? warm : read1, bytes, n, [&] { one.run(one.read); });
-    timed(cold ? warm : write4, bytes, n, [&] { four.run(four.write); });
-    timed(cold ? warm : read4, bytes, n, [&] { four.run(four.read); });
+    measure(write1, [&] { one.run(one.write); });
+    measure(read1, [&] { one.run(one.read); });
+    measure(write4, [&] { four.run(four.write); });
+    measure(read4, [&] { four.run(four.read); });
   }
   printf("%s, %llu bytes per transfer, %d rounds, GB = 10^9 bytes\n", file.c_str(),
          static_cast<unsigned long long>(bytes), rounds);
-  printf("%-16s %8s %16s %14s\n", "", "GB/s", "x plain loop", "x 1 lane");
+  printf("%-16s %8s %14s %10s %18s %18s\n", "", "GB/s", "x plain loop", "x 1 lane",
+         "longest untested", "> 100 us, per s");
   double base = direct.median();
   for (Case* c : {&direct, &write1, &read1, &write4, &read4}) {
     double lane1 = c == &write4 ? write1.median() : c == &read4 ? read1.median() : 0;
-    printf("%-16s %8.3f %16.2f", c->name, c->median(), c->median() / base);
-    if (lane1 > 0) printf(" %14.2f", c->median() / lane1);
+    printf("%-16s %8.3f %14.2f", c->name, c->median(), c->median() / base);
+    if (lane1 > 0)
+      printf(" %10.2f", c->median() / lane1);
+    else
+      printf(" %10s", "");
+    if (meter.works())
+      printf(" %15.1f us %18.1f", static_cast<double>(c->gaps.longest_ns) / kMicro,
+             static_cast<double>(c->gaps.late) * kSecond / static_cast<double>(c->time));
     printf("\n");
   }
   fflush(stdout);
-  wire.signal();
+  wire.put(Word::kEnd);
 }
 
 }  // namespace
@@ -307,7 +372,7 @@ int main(int argc, char** argv) {
   try {
     if (child == 0) {
       close(ends[1]);
-      receive_side({ends[0]}, argv[1], bytes, rounds);
+      receive_side({ends[0]}, argv[1], bytes);
       _exit(0);
     }
     close(ends[0]);

@@ -8,6 +8,12 @@
 
 namespace tcpx_emu {
 
+namespace {
+
+constexpr Nanos kLateTest = 100 * kMicro;  // what the engine promises its requests
+
+}  // namespace
+
 Comm::Comm(Kind k, WorldPtr world, int dev, std::unique_ptr<Setup> setup)
     : kind(k), device(dev), world_(std::move(world)), setup_(std::move(setup)) {
   for (Request& request : requests_) request.comm = this;
@@ -76,9 +82,10 @@ void Comm::fail(Result rc) {
 }
 
 void Comm::note_test() {
-  Nanos now = now_ns();
-  raise_to(counters(device).max_test_gap_ns, static_cast<uint64_t>(now - last_test_));
-  last_test_ = now;
+  tcpx_emu_counters& c = counters(device);
+  Nanos gap = now_ns() - last_test_;
+  raise_to(c.max_test_gap_ns, static_cast<uint64_t>(gap));
+  if (gap > kLateTest) add(c.late_tests);
 }
 
 Result Comm::test(Request* request, int* done, int* sizes) {
@@ -86,6 +93,7 @@ Result Comm::test(Request* request, int* done, int* sizes) {
     return refuse(world(), device, rule::kTestOldest, "test called with invalid request");
   note_test();
   if (!complete(*request)) progress();
+  last_test_ = now_ns();
   if (!complete(*request)) return error_;
 
   if (request->completed == 0) request->completed = last_test_;

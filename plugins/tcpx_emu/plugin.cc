@@ -321,6 +321,7 @@ void reset_maxima(int device) {
   tcpx_emu_counters& c = counters(device);
   counter(c.requests_live_max).store(counter(c.requests_live).load());
   counter(c.max_test_gap_ns).store(0);
+  counter(c.late_tests).store(0);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ struct tcpx_emu_counters {
   uint64_t pool_pages_free;
   uint64_t pool_pages_min_free;
   uint64_t faults_fired;
-  uint64_t max_test_gap_ns; /* longest a comm with unfinished requests went without test() */
+  uint64_t max_test_gap_ns; /* longest a comm with unfinished requests was out of test() */
+  uint64_t late_tests;      /* how often that was more than 100 us */
 };
 
 /* TCPX_EMU_COUNTERS=FILE keeps this in FILE for other processes to map and read. Every counter is
@@ -51,7 +52,7 @@ struct tcpx_emu_v1 {
   int (*counters)(int device, struct tcpx_emu_counters* out);
   /* The last rule broken in strict mode, "" if none. Valid in this thread until its next call. */
   const char* (*last_misuse)(void);
-  /* requests_live_max and max_test_gap_ns of that NIC begin anew. */
+  /* requests_live_max, max_test_gap_ns and late_tests of that NIC begin anew. */
   void (*reset_maxima)(int device);
 };
 

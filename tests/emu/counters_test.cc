@@ -57,8 +57,10 @@ TEST(Counters, LongestTimeWithoutTest) {
   std::this_thread::sleep_for(Ms{60});
   EXPECT_EQ(finish(request), 0);
   EXPECT_GE(counters(5).max_test_gap_ns, 60'000'000u);
+  EXPECT_GE(counters(5).late_tests, 1u);
   extras().reset_maxima(5);
   EXPECT_EQ(counters(5).max_test_gap_ns, 0u);
+  EXPECT_EQ(counters(5).late_tests, 0u);
   EXPECT_EQ(counters(5).requests_live_max, 0u);
 }
 

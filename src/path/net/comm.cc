@@ -21,9 +21,7 @@ uint64_t payload_of(const TxFrame& frame) {
   return frame.header.payload_bytes;
 }
 
-// Placed chunks are answered, and the heads of the next ones read, between turns. A receiver that
-// stayed while anything arrived let the sender's window run dry: 0.5 of the plain loop's rate.
-constexpr int kReceivesPerTurn = 1;
+constexpr uint64_t kPlaceBytes = 128u << 10;  // placed between two tests: 10 to 25 us
 
 int take_bit(uint32_t* bits) {
   if (*bits == 0) return -1;
@@ -232,54 +230,58 @@ Status ReceiveComm::post_next(bool* posted) {
   return {};
 }
 
-Status ReceiveComm::unpack_slot(const Request& request) {
+// The fragments of a request that is there, in the order of the queue.
+Status ReceiveComm::fragments_of(const Request& request, std::span<const nccl::Fragment>* out) {
   size_t slot = request.ordinal % nccl::kUnpackSlots;
   std::atomic_thread_fence(std::memory_order_acquire);
   uint64_t count = queue_.meta->count[slot];
   if (count > nccl::kUnpackFragments)
     return lane_error(TCPX_PROTOCOL_ERROR,
                       strf("the net plugin's unpack queue has {} fragments in a slot", count));
-  std::span<const nccl::Fragment> fragments(queue_.meta->fragments[slot], count);
-  if (!covers_exactly(fragments, request.bytes, 0))
+  *out = {queue_.meta->fragments[slot], count};
+  if (!covers_exactly(*out, request.bytes, 0))
     return lane_error(TCPX_PROTOCOL_ERROR,
                       strf("the {} fragments of receive {} do not cover its {} bytes exactly once",
                            count, request.ordinal, request.bytes));
-  ScatterList landing(request.chunk->landing);
-  unpack(fragments, static_cast<const uint8_t*>(queue_.bounce), landing, request.offset);
   return {};
 }
 
-Status ReceiveComm::place(const Request& request) {
-  if (request.chunk->discard) return {};
-  if (unpacks_) return unpack_slot(request);
-  if (request.staging < 0) return {};
+// Puts the next kPlaceBytes or so of the request where they belong.
+void ReceiveComm::place_some(Request& request) {
   ScatterList landing(request.chunk->landing);
-  landing.put(request.offset,
-              staging_.data() + static_cast<uint64_t>(request.staging) * request_bytes_,
-              request.bytes);
-  return {};
+  if (request.chunk->discard || (!unpacks_ && request.staging < 0)) {
+    request.placed = request.bytes;
+  } else if (unpacks_) {
+    size_t count = 0;
+    for (uint64_t bytes = 0; count < request.fragments.size() && bytes < kPlaceBytes; ++count)
+      bytes += request.fragments[count].length;
+    for (const nccl::Fragment& fragment : request.fragments.first(count))
+      request.placed += fragment.length;
+    unpack(request.fragments.first(count), static_cast<const uint8_t*>(queue_.bounce), landing,
+           request.offset);
+    request.fragments = request.fragments.subspan(count);
+  } else {
+    uint64_t bytes = std::min(kPlaceBytes, request.bytes - request.placed);
+    const uint8_t* from = staging_.data() + static_cast<uint64_t>(request.staging) * request_bytes_;
+    landing.put(request.offset + request.placed, from + request.placed, bytes);
+    request.placed += bytes;
+  }
 }
 
-Status ReceiveComm::test_oldest(bool* done, const std::function<Status(RxChunk*)>& arrived) {
+// The next part of the oldest request that is there; with its last part it is done with.
+Status ReceiveComm::place_next(const std::function<Status(RxChunk*)>& arrived) {
   Request& oldest = requests_.front();
-  int finished = 0;
-  int size = 0;
-  nccl::Result result = calls_.test(oldest.handle, &finished, &size);
-  if (result != nccl::kSuccess) return plugin_error("test (receive)", result);
-  *done = finished != 0;
-  if (!*done) return {};
+  place_some(oldest);
+  ++progress_;
+  if (oldest.placed < oldest.bytes) return {};
   Request request = oldest;
-  // TCPX never says a size; whoever says one has to say the right one.
-  if (size != 0 && static_cast<uint64_t>(size) != request.bytes)
-    return lane_error(TCPX_PROTOCOL_ERROR,
-                      strf("a receive of {} bytes got {}", request.bytes, size));
-  if (Status status = place(request); !status) return status;
   // Only now: the pages of the pool were being read until here.
   if (consumes_) {
-    result = calls_.consumed(comm_, request.handle);
+    nccl::Result result = calls_.consumed(comm_, request.handle);
     if (result != nccl::kSuccess) return plugin_error("irecvConsumed", result);
   }
   requests_.pop();
+  --here_;
   ++finished_;
   if (request.staging >= 0) free_staging_ |= 1u << request.staging;
   if (request.slice != nullptr) registrations_.release(request.slice);
@@ -292,20 +294,35 @@ Status ReceiveComm::test_oldest(bool* done, const std::function<Status(RxChunk*)
   return arrived(whole);
 }
 
+Status ReceiveComm::test_next() {
+  Request& request = requests_[here_];
+  int finished = 0;
+  int size = 0;
+  nccl::Result result = calls_.test(request.handle, &finished, &size);
+  if (result != nccl::kSuccess) return plugin_error("test (receive)", result);
+  if (!finished) return {};
+  // TCPX never says a size; whoever says one has to say the right one.
+  if (size != 0 && static_cast<uint64_t>(size) != request.bytes)
+    return lane_error(TCPX_PROTOCOL_ERROR,
+                      strf("a receive of {} bytes got {}", request.bytes, size));
+  ++here_;
+  ++progress_;
+  return unpacks_ ? fragments_of(request, &request.fragments) : Status();
+}
+
+// One test and one part placed. Placing a whole request between two tests would leave those behind
+// it unpolled for 100 us and more (512 KiB).
 Status ReceiveComm::poll(const std::function<Status(RxChunk*)>& arrived) {
-  bool moved = true;
-  for (int turn = 0; turn < kReceivesPerTurn && moved && comm_ != nullptr; ++turn) {
-    moved = false;
-    while (posting_ < chunks_.size() && requests_.size() < settings_.window) {
-      bool posted = false;
-      if (Status status = post_next(&posted); !status) return status;
-      if (!posted) break;
-    }
-    if (posting_ < chunks_.size()) occupancy_.sample(requests_.size());
-    if (requests_.empty()) return {};
-    if (Status status = test_oldest(&moved, arrived); !status) return status;
+  if (comm_ == nullptr) return {};
+  while (posting_ < chunks_.size() && requests_.size() < settings_.window) {
+    bool posted = false;
+    if (Status status = post_next(&posted); !status) return status;
+    if (!posted) break;
   }
-  return {};
+  if (posting_ < chunks_.size()) occupancy_.sample(requests_.size());
+  if (here_ < requests_.size())
+    if (Status status = test_next(); !status) return status;
+  return here_ > 0 ? place_next(arrived) : Status();
 }
 
 bool ReceiveComm::holds(const RxChunk* chunk) const {
@@ -323,6 +340,7 @@ void ReceiveComm::close() {
   registrations_.close();
   calls_.close_recv(comm_);
   comm_ = nullptr;
+  here_ = 0;
   while (!requests_.empty()) requests_.pop();
 }
 

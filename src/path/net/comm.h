@@ -123,6 +123,7 @@ class ReceiveComm {
   void each(const std::function<void(RxChunk*)>& f) const;
   void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
   uint64_t finished() const { return finished_; }  // requests
+  uint64_t progress() const { return progress_; }  // also parts of requests
   const Occupancy& occupancy() const { return occupancy_; }
   void close();
 
@@ -141,12 +142,15 @@ class ReceiveComm {
     Registrations::Slice* slice = nullptr;
     int staging = -1;
     Nanos posted = 0;
+    std::span<const nccl::Fragment> fragments;  // there and not placed yet
+    uint64_t placed = 0;                        // bytes
   };
 
   Status post_next(bool* posted);
-  Status test_oldest(bool* done, const std::function<Status(RxChunk*)>& arrived);
-  Status place(const Request& request);
-  Status unpack_slot(const Request& request);
+  Status test_next();
+  Status fragments_of(const Request& request, std::span<const nccl::Fragment>* out);
+  Status place_next(const std::function<Status(RxChunk*)>& arrived);
+  void place_some(Request& request);
 
   CommSettings settings_;
   PluginCalls& calls_;
@@ -164,7 +168,9 @@ class ReceiveComm {
   uint64_t ordinal_ = 0;  // counts every irecv: the slot in the unpack queue
   Ring<Request, nccl::kMaxRequests> requests_;
   int sequence_ = 0;
+  size_t here_ = 0;  // of requests_: those whose bytes are there and not all placed
   uint64_t finished_ = 0;
+  uint64_t progress_ = 0;
   Occupancy occupancy_;
 };
 

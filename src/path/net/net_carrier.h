@@ -69,8 +69,8 @@ class NetCarrier final : public Carrier {
   void say(wire::NetStep step);
   void close_comms();
   // Data.
-  Status move_payload();
-  void pause(bool moved);
+  Status move_payload(bool* finished);
+  void pause();
 
   NetCarrierSettings settings_;
   PluginCalls& calls_;
