@@ -214,7 +214,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint32_t next_round_robin_ = 0;
   uint32_t expected_lanes_ = 0;
 
-  std::deque<std::shared_ptr<Notice>> notices_;                  // to send
+  std::deque<std::shared_ptr<Notice>> notices_;  // to send
+  // Lanes ask in every turn, and mostly there is nothing: they need not take the lock for that. Set
+  // with the lock held before a lane is woken, taken back by who finds nothing.
+  std::atomic<bool> control_waiting_{false};
+  std::atomic<bool> notices_waiting_{false};
+  std::atomic<bool> chunks_waiting_{false};
   std::map<uint64_t, std::shared_ptr<Notice>> pending_notices_;  // not confirmed
   uint64_t next_notice_id_ = 1;
   uint64_t notices_seen_below_ = 1;  // all smaller ids arrived

@@ -7,8 +7,12 @@
 namespace tcpx {
 
 bool Peer::next_control(wire::Header* out) {
+  if (!control_waiting_.load(std::memory_order_acquire)) return false;
   std::lock_guard lock(mu);
-  if (control_.empty()) return false;
+  if (control_.empty()) {
+    control_waiting_.store(false, std::memory_order_relaxed);
+    return false;
+  }
   *out = control_.front();
   control_.pop_front();
   return true;
@@ -54,11 +58,13 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
         ask.type = wire::FrameType::kLaneDown;
         ask.chunk = index;
         control_.push_back(ask);
+        control_waiting_.store(true, std::memory_order_release);
       }
       for (auto& [id, notice] : pending_notices_)
         if (notice->lane == lane.index()) {
           notice->lane = UINT32_MAX;
           notices_.push_back(notice);
+          notices_waiting_.store(true, std::memory_order_release);
         }
       for (auto& other : lanes_)
         if (other && other->open()) other->wake();
@@ -90,6 +96,7 @@ void Peer::lane_down_asked(uint32_t index) {
     confirm.type = wire::FrameType::kLaneDownAck;
     confirm.chunk = index;
     self->control_.push_back(confirm);
+    self->control_waiting_.store(true, std::memory_order_release);
     if (PeerLane* carrier = self->lane_for_small_locked()) carrier->wake();
   });
 }

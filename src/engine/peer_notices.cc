@@ -12,6 +12,7 @@ void Peer::queue_notice_locked(const std::shared_ptr<Notice>& notice) {
   notice->id = next_notice_id_++;
   pending_notices_[notice->id] = notice;
   notices_.push_back(notice);
+  notices_waiting_.store(true, std::memory_order_release);
   if (PeerLane* lane = lane_for_small_locked()) lane->wake();
 }
 
@@ -34,7 +35,9 @@ Status Peer::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
 }
 
 std::shared_ptr<Notice> Peer::next_notice(PeerLane& lane) {
+  if (!notices_waiting_.load(std::memory_order_acquire)) return nullptr;
   std::lock_guard lock(mu);
+  if (notices_.empty()) notices_waiting_.store(false, std::memory_order_relaxed);
   if (state_ != State::kUp || notices_.empty()) return nullptr;
   std::shared_ptr<Notice> notice = std::move(notices_.front());
   notices_.pop_front();

@@ -103,6 +103,7 @@ void Peer::enqueue_locked(const std::shared_ptr<TransferState>& transfer) {
   if (transfer->queued || !transfer->has_work()) return;
   transfer->queued = true;
   run_queue_.push_back(transfer);
+  chunks_waiting_.store(true, std::memory_order_release);
 }
 
 // The open lane with the fewest chunks outstanding; round robin keeps its own order.
@@ -166,7 +167,9 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
 // ---- the way of a chunk (from lanes) -------------------------------------------------------
 
 bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
+  if (!chunks_waiting_.load(std::memory_order_acquire)) return false;
   std::lock_guard lock(mu);
+  if (run_queue_.empty()) chunks_waiting_.store(false, std::memory_order_relaxed);
   if (state_ != State::kUp || run_queue_.empty()) return false;
   bool in_turn = !shared_.options.adaptive_striping && live_lanes_locked() > 1;
   if (in_turn ? !is_turn_of_locked(lane) : lane.in_flight() > 0 && left_to_others_locked(lane))
