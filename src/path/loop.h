@@ -205,7 +205,8 @@ bool Loop::try_exclusive_long(F&& f) {
   if (!leased_) arm(false);
   f();
   poll_once();
-  thread_wants_.store(true);  // leave() arms
+  if (leased_) last_polled_ = now_ns();  // who posts and polls was not away
+  thread_wants_.store(true);             // leave() arms
   leave();
   return true;
 }
