@@ -18,7 +18,7 @@ constexpr double kMaxPerRound = 1e6;
 constexpr Nanos kWarmUp = 50 * kMilli;
 constexpr uint64_t kWarmUpLeast = 3, kWarmUpMost = 2000;
 constexpr Nanos kRawWarmUp = 10 * kMilli;
-constexpr Millis kSlice{200};  // between looks at signals while a transfer runs
+constexpr Millis kTransferSlice{200};  // between looks at signals while a transfer runs
 // A transfer that names no deadline gets one that a slow network keeps: 10 MB/s and half a minute.
 constexpr Nanos kNanosPerByte = 100;
 constexpr Nanos kLeastDeadline = 30 * kSecond;
@@ -204,12 +204,12 @@ double BenchCase::transfer_once() {
   const Result posted = transfer_.post(deadline_);
   const Nanos out = now_ns();
   if (!posted) fail_transfer(posted, "post");
-  Result result = transfer_.wait(kSlice);
+  Result result = transfer_.wait(kTransferSlice);
   while (result.in_progress()) {
     context_.control.check_peer();
     if (now_ns() - start > limit_)
       throw Failure(kExitFailed, "the engine did not end a transfer at its deadline");
-    result = transfer_.wait(kSlice);
+    result = transfer_.wait(kTransferSlice);
   }
   const Nanos end = now_ns();
   if (!result) fail_transfer(result, "wait");

@@ -18,7 +18,7 @@
 namespace tcpx::tool {
 namespace {
 
-constexpr Nanos kRawConnect = 5 * kSecond;
+constexpr Nanos kRawConnectPatience = 5 * kSecond;
 constexpr Nanos kBusy = 3 * kSecond;
 constexpr Nanos kSetupPatience = 120 * kSecond;
 
@@ -53,13 +53,13 @@ std::unique_ptr<RawLink> open_raw(Control& control, const RawRoute& route, uint3
   const uint64_t accepting = control.send("raw_accept", {{"connections", connections}});
   std::vector<Fd> sockets;
   try {
-    sockets = raw_connect(endpoints, token, connections, now_ns() + kRawConnect);
+    sockets = raw_connect(endpoints, token, connections, now_ns() + kRawConnectPatience);
   } catch (const Failure&) {
     // Behind NAT: the same port at the address that has led us to the server.
     if (route.host.empty()) throw;
     const std::string& first = endpoints.front();
     endpoints = {route.host + first.substr(first.rfind(':'))};
-    sockets = raw_connect(endpoints, token, connections, now_ns() + kRawConnect);
+    sockets = raw_connect(endpoints, token, connections, now_ns() + kRawConnectPatience);
   }
   control.await(accepting);
   out->raw_endpoints = endpoints;

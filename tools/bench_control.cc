@@ -15,7 +15,7 @@
 namespace tcpx::tool {
 namespace {
 
-constexpr Nanos kSlice = 100 * kMilli;  // between looks at signals and at the other side
+constexpr Nanos kControlSlice = 100 * kMilli;  // between looks at signals and at the other side
 
 spdlog::level::level_enum to_spdlog(tcpx_log_level level) {
   switch (level) {
@@ -73,7 +73,7 @@ bool Control::next(Json* message, Nanos timeout) {
   const Nanos deadline = deadline_after(now_ns(), timeout);
   do {
     Notification note;
-    const Nanos left = std::clamp<Nanos>(deadline - now_ns(), 0, kSlice);
+    const Nanos left = std::clamp<Nanos>(deadline - now_ns(), 0, kControlSlice);
     const Result got = engine_.next_notification(&note, Millis{(left + kMilli - 1) / kMilli});
     if (got.in_progress()) {
       check_peer();

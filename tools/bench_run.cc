@@ -15,7 +15,7 @@
 namespace tcpx::tool {
 namespace {
 
-constexpr Millis kSlice{200};  // between looks at signals
+constexpr Millis kPeerSlice{200};  // between looks at signals
 constexpr Nanos kConnectMargin = 30 * kSecond;
 
 // Two hosts have no other way to share the secret than a key.
@@ -44,7 +44,7 @@ void wait_connected(Engine& engine, tcpx_peer peer, const AliveCheck& alive,
   (void)parse_time(find_option(resolved, "connect_timeout").value, &limit);
   const Nanos deadline = now_ns() + limit + kConnectMargin;
   while (true) {
-    const Result state = engine.peer_wait(peer, kSlice);
+    const Result state = engine.peer_wait(peer, kPeerSlice);
     if (state.ok()) return;
     check_interrupted();
     if (alive) alive();
@@ -161,7 +161,7 @@ int run_listener(BenchOptions& options) {
         find_option(resolved, "port_range").value);
   while (!interrupted()) {
     tcpx_peer peer = 0;
-    const Result came = engine.accept(&peer, kSlice);
+    const Result came = engine.accept(&peer, kPeerSlice);
     if (came.in_progress()) continue;
     if (!came) throw Failure(kExitFailed, "accepting: " + came.text());
     ExitCode code = kExitOk;

@@ -19,7 +19,7 @@
 namespace tcpx::tool {
 namespace {
 
-constexpr Nanos kRawConnect = 10 * kSecond;
+constexpr Nanos kRawAcceptPatience = 10 * kSecond;
 // A client that is connected and silent keeps others out, so not for ever.
 constexpr Nanos kGreeting = 10 * kSecond;
 constexpr Nanos kIdle = 600 * kSecond;
@@ -157,7 +157,7 @@ Json Session::raw_open(const Json& request) {
 Json Session::raw_accept(const Json& request) {
   const auto connections = request.at("connections").get<size_t>();
   require(listener_ != nullptr && connections > 0 && connections <= 1024, "raw: not open");
-  raw_ = std::make_unique<RawLink>(listener_->accept(connections, now_ns() + kRawConnect),
+  raw_ = std::make_unique<RawLink>(listener_->accept(connections, now_ns() + kRawAcceptPatience),
                                    memory_.data(), memory_.size());
   listener_.reset();
   return Json::object();

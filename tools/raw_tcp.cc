@@ -18,7 +18,7 @@ namespace {
 // The small messages: a READ's request, a WRITE's answer, the server's "go".
 constexpr uint64_t kSmall = 8;
 // Blocking calls return this often to look at the deadline and at the other threads.
-constexpr Nanos kSlice = 200 * kMilli;
+constexpr Nanos kRawSlice = 200 * kMilli;
 // Spinning loops look at the clock once in so many empty calls (a few tens of microseconds).
 constexpr unsigned kSpinsPerCheck = 256;
 // Bytes per call. 64 MiB on one connection, 2 cores, busy machine (GB/s blocking, spinning):
@@ -26,7 +26,7 @@ constexpr unsigned kSpinsPerCheck = 256;
 constexpr uint64_t kCallBytes = 1 << 20;
 
 void set_call_timeouts(int fd) {
-  timeval slice{0, kSlice / kMicro};
+  timeval slice{0, kRawSlice / kMicro};
   for (int name : {SO_RCVTIMEO, SO_SNDTIMEO})
     if (setsockopt(fd, SOL_SOCKET, name, &slice, sizeof slice) != 0)
       fail_errno(kExitEnvironment, "raw: setsockopt(SO_RCVTIMEO)", errno);
@@ -279,7 +279,7 @@ void RawLink::await(const std::atomic<uint32_t>& word, uint32_t value) const {
       pause_cpu();
       if (++spins % kSpinsPerCheck != 0) continue;
     } else {
-      const timespec slice{0, kSlice};
+      const timespec slice{0, kRawSlice};
       futex(word, FUTEX_WAIT, seen, &slice);
     }
     check(deadline, "finish");

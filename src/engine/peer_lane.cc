@@ -68,14 +68,12 @@ void PeerLane::retire_loop() {
 
 // ---- our chunks ----------------------------------------------------------------------------
 
-uint32_t PeerLane::window_now() const {
-  uint32_t window = static_cast<uint32_t>(outstanding_.size());
-  if (shared_.options.pacing) return 1;
-  if (!shared_.options.adaptive_striping) return window;
-  if (rate() == 0) return std::min(kFirstWindow, window);
-  double chunks = rate() * kHoldTime / static_cast<double>(peer_.chunk_bytes());
-  return std::clamp(static_cast<uint32_t>(std::min(chunks, 1e6)), std::min(kMinWindow, window),
-                    window);
+bool PeerLane::may_hold_more() const {
+  if (used_ >= outstanding_.size()) return false;
+  if (shared_.options.pacing) return used_ == 0;
+  if (!shared_.options.adaptive_striping || used_ < kMinWindow) return true;
+  if (rate() == 0) return used_ < kFirstWindow;
+  return static_cast<double>(held_bytes_) < rate() * kHoldTime;
 }
 
 // The rate at which answers come back while the lane is busy, over a span of time: answers come in
@@ -106,7 +104,7 @@ void PeerLane::fill() {
   while (peer_.next_control(&control)) send_small(control);
   while (std::shared_ptr<Notice> notice = peer_.next_notice(*this)) send_notice(std::move(notice));
   ChunkWork work;
-  while (used_ < window_now() && lane_->payload_credit() > 0 && peer_.next_chunk(*this, &work))
+  while (may_hold_more() && lane_->payload_credit() > 0 && peer_.next_chunk(*this, &work))
     send_chunk(std::move(work));
 }
 
@@ -142,6 +140,7 @@ void PeerLane::send_chunk(ChunkWork work) {
   entry->landing = nullptr;
   entry->is_read = is_read;
   entry->answered = false;
+  held_bytes_ += chunk.bytes;
   if (used_++ == 0) {
     busy_since_ = measured_since_ = entry->since;
     answered_bytes_ = 0;
@@ -163,7 +162,8 @@ void PeerLane::settle(Outstanding& entry, tcpx_code code) {
   uint64_t bytes = entry.bytes;
   entry = {};
   --used_;
-  learn_rate(bytes);
+  held_bytes_ -= bytes;
+  if (code == TCPX_OK) learn_rate(bytes);
   in_flight_.store(used_, std::memory_order_relaxed);
   shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
   if (work.transfer) peer_.settle(work, index_, code, "the peer");
@@ -586,6 +586,7 @@ void PeerLane::on_down(const Status& status) {
     entry = {};
   }
   used_ = 0;
+  held_bytes_ = 0;
   in_flight_.store(0, std::memory_order_relaxed);
   notice_frames_.clear();
   peer_.lane_lost(*this, status, std::move(writes), std::move(reads));

@@ -106,7 +106,7 @@ class PeerLane final : public LaneSink {
   void send_chunk(ChunkWork work);
   Outstanding* find(uint64_t transfer_id, uint32_t chunk);
   void settle(Outstanding& entry, tcpx_code code);
-  uint32_t window_now() const;
+  bool may_hold_more() const;
   void learn_rate(uint64_t bytes);
   Status answer_received(const wire::Header& header);
   Status data_head(const wire::Header& header, RxChunk* chunk);
@@ -156,6 +156,7 @@ class PeerLane final : public LaneSink {
   std::vector<RxChunk*> placing_;  // in order of arrival
   uint64_t payload_received_ = 0;
   std::atomic<double> rate_{0};  // smoothed; written in the exclusive section
+  uint64_t held_bytes_ = 0;      // outstanding
   Nanos busy_since_ = 0;         // when there was something outstanding again
   Nanos measured_since_ = 0;     // of answered_bytes_
   uint64_t answered_bytes_ = 0;

@@ -1,8 +1,6 @@
 // Very many requests through the net path: the windows are credits, so strict mode never refuses
 // one (S22), and they are kept full. The emulator's own counters are the witness.
-#include <dlfcn.h>
-
-#include "../../plugins/tcpx_emu/tcpx_emu.h"
+#include "../support/emulator.h"
 #include "../support/engines.h"
 
 namespace tcpx::test {
@@ -13,14 +11,6 @@ constexpr uint64_t kBytes = smaller_if_sanitized<uint64_t>(128 << 20, 16 << 20);
 // A million takes half a minute: TCPX_TEST_LONG=1.
 uint64_t posts_wanted() {
   return long_tests() ? 1'000'000 : 100'000;
-}
-
-tcpx_emu_counters emulator_counters() {
-  void* library = ::dlopen(TCPX_TEST_EMULATOR_PATH, RTLD_NOW | RTLD_NOLOAD);
-  auto* table = static_cast<const tcpx_emu_v1*>(::dlsym(library, "tcpxEmu_v1"));
-  tcpx_emu_counters out{};
-  EXPECT_EQ(table->counters(0, &out), 0);
-  return out;
 }
 
 TEST(NetWindow, ManyPostsWithoutARefusalAndTheWindowsStayFull) {
@@ -40,7 +30,7 @@ TEST(NetWindow, ManyPostsWithoutARefusalAndTheWindowsStayFull) {
     if (round % 4 == 3) continue;
     ASSERT_EQ(mismatch(*pair.memory_b.memory, 0, kBytes, Pattern(1, round), 0), -1);
   }
-  tcpx_emu_counters seen = emulator_counters();
+  tcpx_emu_counters seen = emulator_counters(TCPX_TEST_EMULATOR_PATH);
   EXPECT_GE(seen.sends, posts);
   EXPECT_GE(seen.receives, posts);
   EXPECT_EQ(seen.refusals, 0u);

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <set>
 
-#include "../../plugins/tcpx_emu/tcpx_emu.h"
+#include "../support/emulator.h"
 #include "fault_fixture.h"
 
 namespace tcpx::test {
@@ -728,13 +728,8 @@ TEST_F(NetFault, StrictModeFindsNoMisuseInAMixedRun) {
   moving.clear();
   pair.a.destroy();
   pair.b.destroy();
-  void* library = ::dlopen(plugin.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  ASSERT_NE(library, nullptr);
-  auto* emulator = static_cast<const tcpx_emu_v1*>(::dlsym(library, "tcpxEmu_v1"));
-  ASSERT_NE(emulator, nullptr);
-  tcpx_emu_counters seen{};
-  ASSERT_EQ(emulator->counters(0, &seen), 0);
-  EXPECT_EQ(seen.misuses, 0u) << emulator->last_misuse();
+  tcpx_emu_counters seen = emulator_counters(plugin);
+  EXPECT_EQ(seen.misuses, 0u) << emulator(plugin).last_misuse();
   EXPECT_EQ(seen.refusals, 0u);
   EXPECT_GT(seen.receives, 1'000u);
   EXPECT_EQ(seen.consumed, seen.receives);

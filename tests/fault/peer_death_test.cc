@@ -308,6 +308,10 @@ TEST_F(StoppedPeer, APauseShorterThanThePeerTimeoutOnlyDelays) {
         client.prepare(there, op, {{local.region, 0, kBytes}}, {{&remote, 0, kBytes}}, &transfer)));
     for (int attempt = 0;; ++attempt) {  // on a busy machine it may be over before the pause
       ASSERT_LT(attempt, 20) << "the test needs a longer transfer";
+      if (op == TCPX_READ) fill(*local.memory, 0, kBytes, Pattern(60), 0);
+      if (op == TCPX_WRITE) {
+        ASSERT_TRUE(victim->call("sentinel m 60 0").ok());
+      }
       ASSERT_TRUE(succeeded(transfer.post_notify("paused", kLong)));
       std::this_thread::sleep_for(Ms{2});
       victim->freeze();

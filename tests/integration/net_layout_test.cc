@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "../../plugins/tcpx_emu/tcpx_emu.h"
+#include "../support/emulator.h"
 #include "../support/engines.h"
 #include "topo/thread_cpus.h"
 
@@ -59,13 +59,7 @@ class NetLayout : public ::testing::Test {
     std::lock_guard lock(mu_);
     return lines_;
   }
-  tcpx_emu_counters nic_counters(int nic) const {
-    void* library = ::dlopen(plugin_.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    auto* table = static_cast<const tcpx_emu_v1*>(::dlsym(library, "tcpxEmu_v1"));
-    tcpx_emu_counters out{};
-    EXPECT_EQ(table->counters(nic, &out), 0);
-    return out;
-  }
+  tcpx_emu_counters nic_counters(int nic) const { return emulator_counters(plugin_, nic); }
   // What an engine with these options is told.
   std::string refusal(const Options& more) {
     Engine engine;

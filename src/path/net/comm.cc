@@ -271,7 +271,11 @@ void ReceiveComm::place_some(Request& request) {
 // The next part of the oldest request that is there; with its last part it is done with.
 Status ReceiveComm::place_next(const std::function<Status(RxChunk*)>& arrived) {
   Request& oldest = requests_.front();
+  uint64_t before = oldest.placed;
   place_some(oldest);
+  if (oldest.placed == before)
+    return lane_error(TCPX_PROTOCOL_ERROR,
+                      "the net plugin changed its unpack queue after the fact");
   ++progress_;
   if (oldest.placed < oldest.bytes) return {};
   Request request = oldest;
@@ -301,12 +305,12 @@ Status ReceiveComm::test_next() {
   nccl::Result result = calls_.test(request.handle, &finished, &size);
   if (result != nccl::kSuccess) return plugin_error("test (receive)", result);
   if (!finished) return {};
+  ++here_;
+  ++progress_;
   // TCPX never says a size; whoever says one has to say the right one.
   if (size != 0 && static_cast<uint64_t>(size) != request.bytes)
     return lane_error(TCPX_PROTOCOL_ERROR,
                       strf("a receive of {} bytes got {}", request.bytes, size));
-  ++here_;
-  ++progress_;
   return unpacks_ ? fragments_of(request, &request.fragments) : Status();
 }
 
@@ -320,9 +324,14 @@ Status ReceiveComm::poll(const std::function<Status(RxChunk*)>& arrived) {
     if (!posted) break;
   }
   if (posting_ < chunks_.size()) occupancy_.sample(requests_.size());
-  if (here_ < requests_.size())
-    if (Status status = test_next(); !status) return status;
-  return here_ > 0 ? place_next(arrived) : Status();
+  if (here_ < requests_.size() && broken_.ok()) {
+    size_t before = here_;
+    Status status = test_next();
+    if (!status && here_ > before) return status;  // what it says of the request makes no sense
+    broken_ = status;
+  }
+  // What came before the comm broke is delivered first.
+  return here_ > 0 ? place_next(arrived) : broken_;
 }
 
 bool ReceiveComm::holds(const RxChunk* chunk) const {
@@ -337,6 +346,8 @@ void ReceiveComm::each(const std::function<void(RxChunk*)>& f) const {
 
 void ReceiveComm::close() {
   if (comm_ == nullptr) return;
+  // Every receive that is done is consumed before its comm is closed, wanted or not.
+  for (size_t i = 0; consumes_ && i < here_; ++i) calls_.consumed(comm_, requests_[i].handle);
   registrations_.close();
   calls_.close_recv(comm_);
   comm_ = nullptr;

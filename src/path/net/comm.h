@@ -4,8 +4,8 @@
 // the last one shorter, and requests match in the order in which they are posted.
 //
 // Rules of the contract that live here: at most 16 requests per comm, a receive counts until it is
-// consumed; only the oldest request is tested; consumed in order, and only when the bytes are
-// placed; a request with success and no handle is tried again later.
+// consumed; tested is the oldest request not known to be there; consumed in order, and only when
+// the bytes are placed; a request with success and no handle is tried again later.
 #pragma once
 
 #include <atomic>
@@ -169,6 +169,7 @@ class ReceiveComm {
   Ring<Request, nccl::kMaxRequests> requests_;
   int sequence_ = 0;
   size_t here_ = 0;  // of requests_: those whose bytes are there and not all placed
+  Status broken_;    // why there will be no more
   uint64_t finished_ = 0;
   uint64_t progress_ = 0;
   Occupancy occupancy_;
