@@ -2,9 +2,11 @@
 """Prints one table of what every test stage did and exits 1 if anything failed.
 
 Usage: summarize.py <log folder> <stage>...
-Reads what ./run leaves per stage: STAGE.xml (ctest's JUnit), STAGE.json (ctest --show-only, for the
-labels, which JUnit lacks before CMake 3.27), STAGE.results ("passed|failed|skipped
-NAME [reason]" lines), STAGE.failed (why the stage could not run), STAGE.seconds.
+       summarize.py --worth-another-try <STAGE.xml>
+Reads what ./run leaves per stage: STAGE.xml (ctest's JUnit), STAGE.again.xml (the same of a second try of what
+failed), STAGE.json (ctest --show-only, for the labels, which JUnit lacks before CMake 3.27), STAGE.results
+("passed|failed|skipped NAME [reason]" lines), STAGE.failed (why the stage could not run), STAGE.seconds.
+The second form exits 0 if at most MOST_AGAIN tests failed, and none of them by a sanitizer's word.
 """
 import collections
 import json
@@ -15,6 +17,7 @@ import xml.etree.ElementTree as ElementTree
 
 Case = collections.namedtuple("Case", "group name outcome reason")
 OUTCOMES = ("passed", "failed", "skipped")
+MOST_AGAIN = 3
 
 
 def skip_reason(case):
@@ -37,7 +40,7 @@ def test_labels(path):
 
 
 def junit_cases(path):
-    labels = test_labels(path.with_suffix(".json"))
+    labels = test_labels(path.parent / (path.name.split(".")[0] + ".json"))
     for case in ElementTree.parse(path).iter("testcase"):
         group = labels.get(case.get("name"), "?")
         status = case.get("status")
@@ -51,10 +54,26 @@ def junit_cases(path):
         yield Case(group, case.get("name"), outcome, reason)
 
 
+def after_second_try(cases, path):
+    """A test that passed alone counts as passed, with a reason that the summary shows."""
+    passed = {c.name for c in junit_cases(path) if c.outcome == "passed"}
+    for case in cases:
+        if case.outcome == "failed" and case.name in passed:
+            case = case._replace(outcome="passed", reason=f"failed ({case.reason}), then passed alone")
+        yield case
+
+
+def worth_another_try(path):
+    failed = [c for c in ElementTree.parse(path).iter("testcase")
+              if c.find("failure") is not None or c.get("status") == "fail"]
+    found = [c for c in failed if re.search(r"Sanitizer|runtime error:", c.findtext("system-out") or "")]
+    return 0 < len(failed) <= MOST_AGAIN and not found
+
+
 def result_lines(path):
     for line in path.read_text().splitlines():
         outcome, name, reason = (line.split(" ", 2) + [""])[:3]
-        yield Case("fuzz", name, outcome, reason)
+        yield Case(path.stem, name, outcome, reason)
 
 
 def stage_cases(folder, stage):
@@ -63,7 +82,9 @@ def stage_cases(folder, stage):
     if file("failed").exists():
         cases.append(Case("-", stage, "failed", file("failed").read_text().strip()))
     if file("xml").exists():
-        cases += junit_cases(file("xml"))
+        first = junit_cases(file("xml"))
+        again = file("again.xml")
+        cases += after_second_try(first, again) if again.exists() else first
     if file("results").exists():
         cases += result_lines(file("results"))
     return cases or [Case("-", stage, "failed", "the stage left no results")]
@@ -79,6 +100,8 @@ def print_table(rows):
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
+    if sys.argv[1] == "--worth-another-try":
+        sys.exit(0 if worth_another_try(sys.argv[2]) else 1)
     folder = pathlib.Path(sys.argv[1])
     rows = [("stage", "tests", *OUTCOMES, "seconds")]
     total, notes = collections.Counter(), []
@@ -91,10 +114,10 @@ def main():
             total.update(counts)
             rows.append((stage, group, *(counts[o] for o in OUTCOMES), took))
             took = ""
-        notes += [(c.outcome, stage, c.name, c.reason) for c in cases if c.outcome != "passed"]
+        notes += [(c.outcome, stage, c.name, c.reason) for c in cases if c.outcome != "passed" or c.reason]
     rows.append(("all", "", *(total[o] for o in OUTCOMES), ""))
     print("\n== summary")
-    for outcome in ("skipped", "failed"):
+    for outcome in ("skipped", "passed", "failed"):
         # The same skip in three stages is one line.
         merged = collections.defaultdict(list)
         for kind, stage, name, reason in notes:

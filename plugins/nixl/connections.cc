@@ -30,8 +30,7 @@ tcpx_code Connections::load(const std::string& agent, const std::string& info,
     if (code != TCPX_OK) return code;
     current_[agent] = std::make_shared<Connection>(agent, info, peer);
   }
-  // Outside the lock: saying goodbye to a peer that does not answer takes a moment.
-  if (old != nullptr) (void)tcpx_disconnect(engine_, old->peer);
+  if (old != nullptr) farewells_.say(engine_, old->peer);
   return TCPX_OK;
 }
 
@@ -69,7 +68,11 @@ void Connections::drop(const std::string& agent) {
     old = std::move(found->second);
     current_.erase(found);
   }
-  (void)tcpx_disconnect(engine_, old->peer);
+  farewells_.say(engine_, old->peer);
+}
+
+bool Connections::is_current(const Connection& connection) const {
+  return look_up(connection.agent).get() == &connection;
 }
 
 bool Connections::replaced(const Connection& connection) const {

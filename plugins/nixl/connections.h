@@ -11,6 +11,7 @@
 #include <shared_mutex>
 #include <string>
 
+#include "farewells.h"
 #include "rates.h"
 
 namespace tcpx_nixl {
@@ -38,7 +39,10 @@ class Connections {
   tcpx_code load(const std::string& agent, const std::string& info);
   // Null if never loaded.
   ConnectionPtr find(const std::string& agent);
+  // Its transfers end soon; to wait for that, release them.
   void drop(const std::string& agent);
+  // Neither dropped nor replaced: what is posted on it may go.
+  bool is_current(const Connection& connection) const;
   // The agent's name belongs to a newer session.
   bool replaced(const Connection& connection) const;
 
@@ -53,6 +57,7 @@ class Connections {
   const std::string self_info_;
   mutable std::shared_mutex mu_;
   std::map<std::string, ConnectionPtr> current_;
+  Farewells farewells_;
 };
 
 }  // namespace tcpx_nixl

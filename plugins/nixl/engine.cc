@@ -78,6 +78,7 @@ bool TcpxEngine::start(const nixlBackendInitParams& params) {
 TcpxEngine::~TcpxEngine() {
   if (engine_ && log_.enabled(TCPX_LOG_DEBUG))
     log_.log(TCPX_LOG_DEBUG, "counters: " + engine_.counters_json());
+  connections_.reset();  // its goodbyes are said on threads that use the engine
   engine_.destroy();
 }
 
@@ -205,9 +206,9 @@ nixl_status_t TcpxEngine::postXfer(const nixl_xfer_op_t&, const nixl_meta_dlist_
                                    nixlBackendReqH*& handle, const nixl_opt_b_args_t* args) const {
   auto* request = static_cast<Request*>(handle);
   if (request == nullptr) return NIXL_ERR_INVALID_PARAM;
-  if (connections_->replaced(request->connection())) {
-    log_.log(TCPX_LOG_ERROR,
-             "the request was made before " + quoted(agent) + " was loaded again; make a new one");
+  if (!connections_->is_current(request->connection())) {
+    log_.log(TCPX_LOG_ERROR, "the request was made before " + quoted(agent) +
+                                 " was forgotten; load it again and make a new one");
     return NIXL_ERR_NOT_FOUND;
   }
   tcpx_code code = args != nullptr && args->hasNotif

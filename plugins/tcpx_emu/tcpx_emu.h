@@ -11,8 +11,9 @@ extern "C" {
 
 #define TCPX_EMU_MAX_DEVICES 16
 
-/* Of one NIC in one process, since the library was loaded; `now` and pool figures are states. */
-struct tcpx_emu_counters {
+/* Of one NIC in one process, since the library was loaded; `now` and pool figures are states. Each
+ * has cache lines of its own: several NICs count at the same time. */
+struct __attribute__((aligned(128))) tcpx_emu_counters {
   uint64_t rx_devmem_pkts; /* fragments put into the bounce pool */
   uint64_t rx_devmem_bytes;
   uint64_t rx_host_bytes; /* bytes put straight into posted buffers */
@@ -40,6 +41,7 @@ struct tcpx_emu_counters_file {
   uint32_t devices;        /* of counters[] in use */
   uint32_t counters_bytes; /* sizeof(struct tcpx_emu_counters) */
   uint64_t pid;
+  uint64_t reserved[13];
   struct tcpx_emu_counters counters[TCPX_EMU_MAX_DEVICES];
 };
 

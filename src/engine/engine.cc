@@ -347,6 +347,8 @@ void EngineCore::forget_ended_inbound_locked() {
     }
     it = gone ? peers_.erase(it) : std::next(it);
   }
+  // Not everybody accepts what arrives.
+  std::erase_if(arrivals_, [this](uint64_t id) { return !peers_.contains(id); });
 }
 
 void EngineCore::accepted(Handshake& handshake) {
@@ -543,6 +545,7 @@ Status EngineCore::disconnect(uint64_t id) {
   peer->say_goodbye(peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
   std::lock_guard lock(mu_);
   peers_.erase(id);
+  std::erase(arrivals_, id);
   sessions_.erase(peer->session());
   return {};
 }

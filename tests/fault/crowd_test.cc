@@ -51,6 +51,27 @@ TEST(Crowd, PeersThatWentDoNotCountAgainstMaxPeers) {
   }
 }
 
+// Few applications ask who arrived. What is kept for those that do has an end, and names nobody who
+// was forgotten since.
+TEST(Crowd, PeersThatWereForgottenAreNotHandedOutByAccept) {
+  Engine target = make_engine(fault_options());
+  Engine client = make_engine(fault_options({{"lanes", "1"}}));
+  constexpr int kMany = 400;
+  for (int i = 0; i < kMany; ++i) {
+    tcpx_peer peer = 0;
+    ASSERT_TRUE(succeeded(client.connect(target.connection_info(), &peer)));
+    ASSERT_TRUE(succeeded(client.peer_wait(peer, kLong)));
+    ASSERT_TRUE(succeeded(client.disconnect(peer)));
+  }
+  int handed = 0;
+  for (tcpx_peer peer; target.accept(&peer, Ms{50}); ++handed) {
+    tcpx_peer_info info{};
+    EXPECT_TRUE(succeeded(target.peer_info(peer, &info)));
+  }
+  EXPECT_GT(handed, 0);
+  EXPECT_LT(handed, kMany);
+}
+
 TEST(Crowd, ANotificationLongerThanThePeerTakesIsRefusedAndTheSessionLives) {
   Engine small = make_engine(fault_options({{"max_notify_bytes", "1000"}}));
   Engine large = make_engine(fault_options({{"max_notify_bytes", "64M"}}));

@@ -31,7 +31,7 @@ void check_error(const Status& status) {
 // What the lane and the engine rely on after decode_header said yes.
 void check_header(const Header& h, const Limits& limits) {
   const auto type = static_cast<uint8_t>(h.type);
-  FUZZ_CHECK(type >= 1 && type <= static_cast<uint8_t>(FrameType::kBye));
+  FUZZ_CHECK(type >= 1 && type <= static_cast<uint8_t>(FrameType::kCarrier));
   FUZZ_CHECK(h.flags == 0);
   FUZZ_CHECK(is_result(h.status));
   const bool carries_pieces = h.type == FrameType::kWrite || h.type == FrameType::kRead;

@@ -7,7 +7,9 @@ to 256 MiB and all-reduce, by content, several iterations; a second communicator
 the log shows our plugin, UNPACK and GPUDirect; the emulator's counters show that all data came through its
 bounce pool, every receive was consumed and no rule of strict mode was broken.
 
-    nccl_over_emulator.py PLUGIN
+    nccl_over_emulator.py PLUGIN [RESULTS]
+
+RESULTS gets a line per configuration, for tests/summarize.py.
 """
 import faulthandler
 import os
@@ -24,9 +26,9 @@ PATIENCE = 150  # seconds, for one configuration
 
 # name, sizes, what the emulator is told beyond NCCL's own settings
 CONFIGURATIONS = [
-    ("pages, 1 socket", SIZES, {}),
-    ("packets, 4 sockets", FEW_SIZES, {"TCPX_EMU_FRAGMENTS": "mtu", "NCCL_NSOCKS_PERTHREAD": "4"}),
-    ("random, shuffled, 8 sockets", FEW_SIZES,
+    ("pages_1_socket", SIZES, {}),
+    ("packets_4_sockets", FEW_SIZES, {"TCPX_EMU_FRAGMENTS": "mtu", "NCCL_NSOCKS_PERTHREAD": "4"}),
+    ("random_shuffled_8_sockets", FEW_SIZES,
      {"TCPX_EMU_FRAGMENTS": "random", "TCPX_EMU_SHUFFLE": "1", "NCCL_NSOCKS_PERTHREAD": "8",
       "NCCL_DYNAMIC_CHUNK_SIZE": "524288", "NCCL_BUFFSIZE": str(2 << 20)}),
 ]
@@ -105,7 +107,7 @@ def run_rank(rank, store, sizes):
 def check_counters(path, sizes):
     """What is wrong with the counters a rank left, and a line of the figures."""
     with open(path, "rb") as file:
-        magic, _, each, _ = struct.unpack("<8sIIQ", file.read(24))
+        magic, _, each, _ = struct.unpack("<8sIIQ104x", file.read(128))
         assert magic == b"TCPXEMU1" and each >= 8 * len(COUNTERS), f"{path}: no counters"
         c = dict(zip(COUNTERS, struct.unpack(f"<{len(COUNTERS)}Q", file.read(8 * len(COUNTERS)))))
     least = 2 * ITERATIONS * sum(sizes)  # send/recv alone, of two communicators
@@ -157,18 +159,22 @@ def run_configuration(plugin, name, sizes, settings, folder):
     print(f"{'FAILED' if problems else 'passed'}: NCCL over {os.path.basename(plugin)}, {name}: send/recv and "
           f"all-reduce of {len(sizes)} sizes, {ITERATIONS} iterations, two communicators")
     print("\n".join(figures + [f"  {problem}" for problem in problems]), flush=True)
-    return not problems
+    return problems
 
 
 def main():
     if sys.argv[1] == "--rank":
         return run_rank(int(sys.argv[2]), sys.argv[3], [int(size) for size in sys.argv[4].split(",")])
     os.makedirs(os.path.join("build", "logs"), exist_ok=True)
-    good = True
+    results = []
     for name, sizes, settings in CONFIGURATIONS:
         with tempfile.TemporaryDirectory() as folder:
-            good &= run_configuration(os.path.abspath(sys.argv[1]), name, sizes, settings, folder)
-    return 0 if good else 1
+            problems = run_configuration(os.path.abspath(sys.argv[1]), name, sizes, settings, folder)
+        results.append(f"failed {name} {'; '.join(problems)}" if problems else f"passed {name}")
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], "w") as file:
+            file.write("\n".join(results) + "\n")
+    return 1 if any(line.startswith("failed") for line in results) else 0
 
 
 if __name__ == "__main__":

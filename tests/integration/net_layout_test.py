@@ -19,7 +19,7 @@ NICS = 4
 # What test_tcpx_api moves, there and back.
 MOVED = 5_000_001 + 8 * 1024 * 1024
 # struct tcpx_emu_counters_file of plugins/tcpx_emu/tcpx_emu.h: magic, devices, bytes of a NIC's counters, pid.
-HEAD = struct.Struct("8sIIQ")
+HEAD = struct.Struct("8sIIQ104x")
 TX_BYTES, MISUSES = 3, 10
 
 

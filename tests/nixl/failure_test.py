@@ -251,6 +251,27 @@ def peer_stopped_before_the_first_post(test):
     target.go_on()
 
 
+@case(places=(), peers=2, ucx="it waits for ever")
+def stopped_peer_is_forgotten_at_once(test):
+    """The agent is not held up by a goodbye that nobody answers, and the name is free for another one."""
+    initiator, target, here, there = pair(test, "two processes", 5000)
+    initiator.move("WRITE", [(here, 5000)], [(there, 5000)], "target")
+    target.stop()
+    again = test.peer("target")
+    new_there = again.alloc("b", 5000)
+    blob = again.metadata()
+    started = time.monotonic()
+    initiator.unload("target")
+    initiator.load(blob)
+    took = time.monotonic() - started
+    initiator.fill("b", 3)
+    initiator.move("WRITE", [(here, 5000)], [(new_there, 5000)], "target", b"another")
+    again.check("b", 3)
+    again.expect("initiator", b"another")
+    require(took < 0.4, f"to forget one and load the other took {took:.2f} s")
+    target.go_on()
+
+
 # ---- release -------------------------------------------------------------------------------------
 
 def drain(initiator, here, there):

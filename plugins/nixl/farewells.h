@@ -1,0 +1,40 @@
+// Goodbyes that nobody waits for: to a peer that does not answer one takes half a second.
+#pragma once
+
+#include <tcpx/tcpx.h>
+
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <thread>
+
+namespace tcpx_nixl {
+
+class Farewells {
+ public:
+  ~Farewells() {
+    for (Going& each : going_) each.thread.join();
+  }
+  void say(tcpx_engine* engine, tcpx_peer peer) {
+    std::lock_guard lock(mu_);
+    going_.remove_if([](Going& each) {
+      if (each.said) each.thread.join();
+      return each.said.load();
+    });
+    Going& mine = going_.emplace_back();
+    mine.thread = std::thread([&mine, engine, peer] {
+      (void)tcpx_disconnect(engine, peer);
+      mine.said = true;
+    });
+  }
+
+ private:
+  struct Going {
+    std::thread thread;
+    std::atomic<bool> said{false};
+  };
+  std::mutex mu_;
+  std::list<Going> going_;
+};
+
+}  // namespace tcpx_nixl
