@@ -2,6 +2,7 @@
 // more line in support/memory.h).
 #pragma once
 
+#include <cstdlib>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -10,6 +11,12 @@
 #include "../support/peer.h"
 
 namespace tcpx::test {
+
+// The net rows run over the emulator, or over any other NCCL net plugin that this names.
+inline std::string conformance_plugin() {
+  const char* other = std::getenv("TCPX_TEST_CONFORMANCE_PLUGIN");
+  return other != nullptr ? other : TCPX_TEST_EMULATOR_PATH;
+}
 
 struct Row {
   std::string name;
@@ -26,7 +33,7 @@ struct Row {
                    {"chunk_bytes", std::to_string(chunk)},
                    {"require_path", path},
                    {"allow_path", path}};
-    if (path == "net") own.push_back({"net_plugin", TCPX_TEST_EMULATOR_PATH});
+    if (path == "net") own.push_back({"net_plugin", conformance_plugin()});
     return loopback_options(merged(more, merged(options, own)));
   }
   // Plugins are set through the environment; every test case is a process of its own.

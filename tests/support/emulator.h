@@ -10,7 +10,12 @@
 
 namespace tcpx::test {
 
-// Of the library in `file`, which is loaded.
+// Whether the library in `file`, which is loaded, is the emulator.
+inline bool is_emulator(const std::string& file) {
+  void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  return library != nullptr && ::dlsym(library, "tcpxEmu_v1") != nullptr;
+}
+
 inline const tcpx_emu_v1& emulator(const std::string& file) {
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   return *static_cast<const tcpx_emu_v1*>(::dlsym(library, "tcpxEmu_v1"));

@@ -10,8 +10,9 @@
 
 namespace tcpx::net {
 
-// Keeps polling in the background until the connect has ended, then closes its comm. `handle` is
-// the very buffer the connect was begun with.
+// Keeps polling in the background until the connect has ended, then closes its comm; for a minute
+// at most, and not beyond the exit of the process. `handle` is the very buffer the connect was
+// begun with.
 void reap_connect(std::shared_ptr<Plugin> plugin, int device,
                   std::unique_ptr<wire::NetHandle> handle);
 
