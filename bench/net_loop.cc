@@ -42,7 +42,7 @@ void check(nccl::Result result, const char* call) {
 }
 
 // What the sender tells the receiver to do.
-enum class Word : char { kReceive, kTellGaps, kEnd };
+enum class Word : char { kReceive, kReadClock, kTellGaps, kEnd };
 
 // The other process.
 struct Wire {
@@ -253,6 +253,19 @@ class GapMeter {
   const tcpx_emu_v1* table_;
 };
 
+// What the machine does to a thread that only reads the clock: nobody can test more often than
+// that.
+constexpr Nanos kClockTime = kSecond;
+Gaps read_clock() {
+  Gaps gaps;
+  Nanos from = now_ns(), last = from;
+  for (Nanos now = from; now - from < kClockTime; last = now) {
+    now = now_ns();
+    gaps.add({static_cast<uint64_t>(now - last), now - last > 100 * kMicro});
+  }
+  return gaps;
+}
+
 struct Case {
   const char* name;
   std::vector<double> rates;  // GB/s
@@ -298,6 +311,11 @@ void receive_side(const Wire& wire, const std::string& file, uint64_t bytes) {
       wire.put(&gaps, sizeof gaps);
       continue;
     }
+    if (word == Word::kReadClock) {
+      Gaps gaps = read_clock();
+      wire.put(&gaps, sizeof gaps);
+      continue;
+    }
     for (int i = 0; i < repeats(bytes); ++i) {  // it polls, so only when its turn has come
       plain.receive(memory, bytes);
       wire.signal();
@@ -318,6 +336,10 @@ void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int ro
       write4{"WRITE, 4 lanes", {}, {}}, read4{"READ, 4 lanes", {}, {}};
   Case warm{"", {}, {}};
   GapMeter meter(file);
+  wire.put(Word::kReadClock);
+  Gaps clock = read_clock(), theirs;
+  wire.get(&theirs, sizeof theirs);
+  clock.add(theirs);
   int n = repeats(bytes);
   for (int round = 0; round < rounds + 1; ++round) {
     bool cold = round == 0;
@@ -351,6 +373,10 @@ void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int ro
              static_cast<double>(c->gaps.late) * kSecond / static_cast<double>(c->time));
     printf("\n");
   }
+  if (meter.works())
+    printf("%-16s %8s %14s %10s %15.1f us %18.1f\n", "only the clock", "", "", "",
+           static_cast<double>(clock.longest_ns) / kMicro,
+           static_cast<double>(clock.late) * kSecond / kClockTime);
   fflush(stdout);
   wire.put(Word::kEnd);
 }
