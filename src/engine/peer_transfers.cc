@@ -76,7 +76,9 @@ bool Peer::stays_on_one_lane_locked(const TransferState& transfer, const PeerLan
   for (auto& lane : lanes_)
     if (lane && lane->open() && lane->rail() != first.rail()) return false;
   double rate = first.rate();  // bytes per ns
-  return rate > 0 && static_cast<double>(transfer.plan.bytes) < rate * kWorthAnotherLane;
+  // Parts too small to tell a rate (128 KiB in two) would never show one if they were spread.
+  if (rate == 0) return transfer.plan.bytes <= chunk_bytes_;
+  return static_cast<double>(transfer.plan.bytes) < rate * kWorthAnotherLane;
 }
 
 // Sends on this thread if the loop is free: no thread switch before the first byte. Lanes of
