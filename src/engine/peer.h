@@ -113,7 +113,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
                  std::vector<ChunkWork> reads);
   void lane_settled(PeerLane& lane, const Status& status);
-  void peer_said_bye();
+  void peer_said_bye(PeerLane& lane);
   void ask_end(const Status& status);  // from a loop: the service thread ends it
 
   // ---- facts ----
@@ -170,6 +170,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void watch_carrier(PeerLane& lane, Nanos now);
   bool held_up(Nanos now);
   bool end_refused(Nanos now);
+  bool end_left(Nanos now);
+  bool heard_every_bye_locked() const;
+  static Status peer_left();
   Status let_go_locked(const TransferState& transfer) const;
   Hold held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);
@@ -198,6 +201,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   State state_ = State::kConnecting;
   Status end_status_;
   bool leaving_ = false;      // one side said goodbye: lanes that close now are not lost
+  Nanos left_at_ = 0;         // the peer's goodbye came on the first lane; 0: it has not
   std::string connect_note_;  // why lanes are missing
   std::string path_note_;
   Status refusal_;                   // a lane has not the required path: the end is on its way

@@ -402,7 +402,7 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
       peer_received_.store(header.transfer, std::memory_order_relaxed);
       last_pong_.store(header.aux);
       return {};
-    case wire::FrameType::kBye: peer_.peer_said_bye(); return {};
+    case wire::FrameType::kBye: peer_.peer_said_bye(*this); return {};
     default: return peer_error(TCPX_PROTOCOL_ERROR, "frame type without meaning here");
   }
 }

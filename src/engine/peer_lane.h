@@ -53,6 +53,7 @@ class PeerLane final : public LaneSink {
   // Equal for lanes on the same interface.
   size_t rail() const { return rail_.load(std::memory_order_relaxed); }
   bool settled() const { return lane_->settled(); }
+  bool heard_bye = false;   // guarded by the peer's mu
   Nanos audible_since = 0;  // of the engine's service thread; see Peer::watch_carrier
   Nanos last_heard() const {
     return lane_->counters().last_receive.load(std::memory_order_relaxed);

@@ -40,7 +40,9 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
     std::lock_guard lock(mu);
     if (refusal_is_certain_) why = refusal_;
     changed_.notify_all();
-    if (state_ == State::kEnded || leaving_) return;  // end() settles everything
+    if (state_ == State::kEnded) return;  // end() settles everything
+    if (leaving_ && heard_every_bye_locked()) ask_end(peer_left());
+    if (leaving_) return;
     last = live_lanes_locked() == 0;
     bool fatal = status.blast() == TCPX_BLAST_PEER;
     if (!last && !fatal) {
@@ -111,12 +113,23 @@ void Peer::lane_down_confirmed(uint32_t index) {
     if (lane && lane->open()) lane->wake();
 }
 
-void Peer::peer_said_bye() {
-  {
-    std::lock_guard lock(mu);
-    leaving_ = true;
-  }
-  ask_end(peer_error(TCPX_PEER_CLOSED, "the peer said goodbye"));
+// What the peer sent before its goodbye, the last answers, is still to come on the other lanes: the
+// session ends when they have said it too.
+void Peer::peer_said_bye(PeerLane& lane) {
+  std::lock_guard lock(mu);
+  leaving_ = lane.heard_bye = true;
+  if (left_at_ == 0) left_at_ = now_ns();
+  if (heard_every_bye_locked()) ask_end(peer_left());
+}
+
+Status Peer::peer_left() {
+  return peer_error(TCPX_PEER_CLOSED, "the peer said goodbye");
+}
+
+bool Peer::heard_every_bye_locked() const {
+  return left_at_ != 0 && std::all_of(lanes_.begin(), lanes_.end(), [](auto& lane) {
+           return !lane || !lane->open() || lane->heard_bye;
+         });
 }
 
 }  // namespace tcpx

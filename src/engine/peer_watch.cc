@@ -14,10 +14,13 @@ constexpr Nanos kServicePatience = 100 * kMilli;
 // longer before it closes: the other side must not take that for a death.
 constexpr Nanos kStreamFollows = 50 * kMilli;
 constexpr Nanos kOtherSideKnows = 100 * kMilli;
+// Between the first goodbye of a peer and that on its last lane. A lane that it did not have yet
+// brings none.
+constexpr Nanos kGoodbyesFollow = 200 * kMilli;
 }  // namespace
 
 void Peer::tick(Nanos now) {
-  if (held_up(now) || end_refused(now)) return;
+  if (held_up(now) || end_refused(now) || end_left(now)) return;
   expire_deadlines(now);
   watch_lanes(now);
   report_stalls(now);
@@ -50,6 +53,15 @@ bool Peer::end_refused(Nanos now) {
     refusal = refusal_;
   }
   end(refusal);
+  return true;
+}
+
+bool Peer::end_left(Nanos now) {
+  {
+    std::lock_guard lock(mu);
+    if (left_at_ == 0 || now - left_at_ < kGoodbyesFollow) return false;
+  }
+  end(peer_left());
   return true;
 }
 

@@ -79,6 +79,7 @@ std::chrono::nanoseconds Loop::patience_left() const {
 }
 
 bool Loop::stop() {
+  std::lock_guard one_at_a_time(stop_mu_);
   if (stopped_.load()) return true;
   stopping_.store(true);
   signal();
@@ -93,7 +94,7 @@ bool Loop::stop() {
   }
   if (thread_.joinable()) thread_.join();
   stopped_.store(true);
-  run_commands();  // whoever came too late for the thread
+  run_late_commands();
   return true;
 }
 
@@ -268,7 +269,7 @@ bool Loop::run_exclusive(const std::function<void()>& f, Nanos patience) {
   }
   signal();
   // Stopped between our try and our push: nobody else runs it.
-  if (stopped_.load()) try_exclusive([this] { run_commands(); });
+  if (stopped_.load()) run_late_commands();
   std::unique_lock lock(command->mu);
   auto done = [&] { return command->done; };
   if (!settings_.own_thread_only) command->cv.wait(lock, done);
@@ -319,6 +320,13 @@ bool Loop::run_commands() {
   }
   for (auto& command : batch) command();
   return !batch.empty();
+}
+
+// Those that came too late for the thread. Several of us may be here, and each waits for a command
+// that another may have taken.
+void Loop::run_late_commands() {
+  std::lock_guard lock(drive_mu_);
+  run_commands();
 }
 
 bool Loop::run_wakes() {

@@ -122,6 +122,7 @@ class Loop {
   bool poll_once();  // whether anything happened
   bool poll_events(int timeout_ms);
   bool run_commands();
+  void run_late_commands();
   bool run_wakes();
   bool run_hot();
   bool has_pending() const;
@@ -149,6 +150,7 @@ class Loop {
   std::atomic<bool> stopped_{false};
   std::atomic<bool> lost_{false};      // hung when it was to be stopped
   std::atomic<Nanos> round_began_{0};  // own_thread_only
+  std::mutex stop_mu_;
   mutable std::mutex end_mu_;
   pid_t thread_id_ = 0;  // 0: it has not begun
   std::condition_variable ended_cv_;

@@ -134,6 +134,24 @@ TEST(Shutdown, OfThePeerEndsOurTransfersAsPeerClosed) {
   engine.destroy();
 }
 
+// The goodbye comes on every lane, the confirmation on one: none of them may overtake it.
+TEST(Shutdown, OfWhoTookANotificationDoesNotUnsayThatItArrived) {
+  Engine engine = make_engine(fault_options({{"lanes", "4"}}));
+  for (int round = 0; round < smaller_if_sanitized(150, 12); ++round) {
+    Engine taker = make_engine(fault_options({{"lanes", "4"}}));
+    tcpx_peer peer = 0;
+    ASSERT_TRUE(succeeded(engine.connect(taker.connection_info(), &peer)));
+    ASSERT_TRUE(succeeded(engine.peer_wait(peer, kLong)));
+    std::thread leaving([&] {
+      Notification note;
+      EXPECT_TRUE(succeeded(taker.next_notification(&note, kLong)));
+      taker.destroy();
+    });
+    EXPECT_TRUE(succeeded(engine.notify(peer, "the last word", kLong))) << round;
+    leaving.join();
+  }
+}
+
 TEST(Shutdown, RightAfterCreateAndRightAfterConnectIsFine) {
   Holdings before;
   {

@@ -174,6 +174,30 @@ TEST_F(LoopTest, StopEndsALeaseSoon) {
   EXPECT_LT(now_ns() - from, kSecond);
 }
 
+// A peer ends while one of its lanes is still being made: both stop the lane's loop, both have
+// commands for it. The counter has no lock but the loop's.
+TEST(LoopEnd, CommandsAroundTheStopAllRunAndNeverOverlap) {
+  for (int round = 0; round < 200; ++round) {
+    Loop::Settings settings;
+    settings.own_thread_only = round % 2 == 0;
+    std::unique_ptr<Loop> loop;
+    ASSERT_TRUE(Loop::create(settings, &loop).ok());
+    int ran = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&, i] {
+        for (int k = 0; k < 10; ++k) {
+          if (k == 5 && i % 2 == 0) {
+            EXPECT_TRUE(loop->stop());
+          }
+          EXPECT_TRUE(loop->run_exclusive([&] { ++ran; }));
+        }
+      });
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(ran, 40);
+  }
+}
+
 TEST_F(LoopTest, HotSourcesArePolledUntilTheySayNo) {
   source->hot = 1000;
   loop->run_exclusive([&] { loop->make_hot(index); });
