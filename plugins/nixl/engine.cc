@@ -223,7 +223,7 @@ nixl_status_t TcpxEngine::checkXfer(nixlBackendReqH* handle) const {
   auto* request = static_cast<Request*>(handle);
   if (request == nullptr) return NIXL_ERR_INVALID_PARAM;
   if (!request->posted()) return NIXL_ERR_NOT_POSTED;
-  tcpx_code code = request->check();
+  tcpx_code code = request->check(*connections_);
   // NIXL would drop the metadata of whoever has the agent's name now.
   if (is_peer_lost(code) && connections_->replaced(request->connection())) return NIXL_ERR_CANCELED;
   return to_nixl(code);

@@ -6,6 +6,9 @@ namespace tcpx_nixl {
 
 namespace {
 
+// Between the end of an agent's registrations and that of its sessions.
+constexpr std::chrono::milliseconds kLeavesWithin{200};
+
 tcpx_post_args default_deadline() {
   tcpx_post_args args{};
   args.deadline_ms = -1;
@@ -16,7 +19,7 @@ tcpx_post_args default_deadline() {
 
 // One that ended unobserved still gets its receipt; one in progress is cancelled by transfer_.
 Request::~Request() {
-  if (posted_) (void)check();
+  if (posted_) (void)poll();
 }
 
 tcpx_code Request::post() {
@@ -37,11 +40,27 @@ tcpx_code Request::post(const tcpx_post_args& args) {
   tcpx_code code = tcpx_post(transfer_.raw(), &args);
   if (code == TCPX_BUSY) return code;  // the post before goes on
   state_ = code == TCPX_OK ? TCPX_IN_PROGRESS : code;
+  decided_ = true;
   if (code != TCPX_OK) report(code);
   return code;
 }
 
-tcpx_code Request::check() {
+tcpx_code Request::check(const Connections& connections) {
+  tcpx_code code = poll();
+  return decided_ ? code : memory_gone(connections.alive(*connection_));
+}
+
+// An agent that ends takes its memory back first. Whether that is what we met shows soon; until
+// then nothing is said, because a lost peer and a mistake of the caller are handled differently.
+tcpx_code Request::memory_gone(bool peer_alive) {
+  if (peer_alive && std::chrono::steady_clock::now() - gone_since_ < kLeavesWithin)
+    return TCPX_IN_PROGRESS;
+  decided_ = true;
+  if (!peer_alive) state_ = TCPX_PEER_CLOSED;
+  return state_;
+}
+
+tcpx_code Request::poll() {
   if (state_ != TCPX_IN_PROGRESS) return state_;
   tcpx_code code = tcpx_poll(transfer_.raw());
   if (code != TCPX_IN_PROGRESS) ended(code);
@@ -50,6 +69,8 @@ tcpx_code Request::check() {
 
 void Request::ended(tcpx_code code) {
   state_ = code;
+  decided_ = code != TCPX_STALE_REGION;
+  if (!decided_) gone_since_ = std::chrono::steady_clock::now();
   if (code != TCPX_OK) report(code);
   if (code == TCPX_OK && connection_->rates.wants_another()) {
     tcpx_receipt receipt = transfer_.receipt();

@@ -2,6 +2,7 @@
 // the metadata and the connection it was made from may be gone when it is used.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <tcpx/tcpx.hpp>
@@ -26,13 +27,16 @@ class Request final : public nixlBackendReqH {
   tcpx_code post();
   tcpx_code post(std::string_view notification);
   bool posted() const { return posted_; }
-  // TCPX_IN_PROGRESS or how it ended; the same answer again until the next post.
-  tcpx_code check();
+  // TCPX_IN_PROGRESS or how it ended; the same answer again until the next post. `connections`
+  // knows whether a peer whose memory is gone is still there.
+  tcpx_code check(const Connections& connections);
 
   const Connection& connection() const { return *connection_; }
 
  private:
   tcpx_code post(const tcpx_post_args& args);
+  tcpx_code poll();
+  tcpx_code memory_gone(bool peer_alive);
   void ended(tcpx_code code);
   void report(tcpx_code code) const;
 
@@ -41,6 +45,8 @@ class Request final : public nixlBackendReqH {
   const Logger& log_;
   bool posted_ = false;
   tcpx_code state_ = TCPX_OK;  // of the last post
+  bool decided_ = true;        // no more to be learned about state_
+  std::chrono::steady_clock::time_point gone_since_;
 };
 
 }  // namespace tcpx_nixl

@@ -447,6 +447,28 @@ def target_deregisters_under_way(test, place):
     some_under_way(turn, 5)
 
 
+@case(places=(), peers=4, ucx="the target's memory must stay registered")
+def target_leaves_under_way(test):
+    """An agent that ends takes its memory back first. Its peers hear that it has ended, not that they
+    named memory which is not there."""
+    initiator = test.here("initiator")
+    here = initiator.alloc("b", BIG)
+    for op in ("WRITE", "READ") * 2:
+        target = test.peer("target")
+        there = target.alloc("b", BIG)
+        initiator.load(target.metadata())
+        initiator.move("WRITE", [(here, 1)], [(there, 1)], "target")  # connected
+        request, state = in_flight(initiator, op, here, there)
+        target.order("close")
+        state, took = until_ended(initiator, request, state, 10)
+        while state == "DONE":
+            state, took = until_ended(initiator, request, initiator.post(request), 10)
+        require(state == "RemoteDisconnect", f"{op} ended with {state} after {took:.1f} s")
+        forget(initiator, "target")
+        initiator.release_quietly(request)
+        target.answer()
+
+
 @case(places=(), ucx="it crashes now and then")
 def agents_end_with_requests_under_way(test):
     """The application forgets its requests: the end of the agent ends them, and in time."""
