@@ -11,6 +11,7 @@ set(version_script ${PROJECT_SOURCE_DIR}/cmake/tcpx_p2p.map)
 target_link_libraries(tcpx_p2p PRIVATE OpenSSL::Crypto Threads::Threads)
 target_link_options(tcpx_p2p PRIVATE
   -Wl,-z,text                       # a text relocation is an error, not a warning
+  -Wl,-z,nodelete                   # a thread that hangs in a net plugin stays
   -Wl,--exclude-libs,ALL
   -Wl,--version-script=${version_script})
 if(NOT (TCPX_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang"))

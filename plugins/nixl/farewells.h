@@ -18,8 +18,9 @@ class Farewells {
   void say(tcpx_engine* engine, tcpx_peer peer) {
     std::lock_guard lock(mu_);
     going_.remove_if([](Going& each) {
-      if (each.said) each.thread.join();
-      return each.said.load();
+      bool said = each.said;  // once: a thread that says it between two looks is not joined
+      if (said) each.thread.join();
+      return said;
     });
     Going& mine = going_.emplace_back();
     mine.thread = std::thread([&mine, engine, peer] {

@@ -252,8 +252,7 @@ EngineCore::~EngineCore() {
   }
   shared_.inbox->shut();
   Status shutdown = peer_error(TCPX_SHUTDOWN, "the engine was destroyed");
-  Nanos until = now_ns() + kGoodbyePatience;  // for all of them together
-  for (auto& peer : peers) peer->say_goodbye(shutdown, std::max<Nanos>(0, until - now_ns()));
+  say_goodbye(peers, shutdown);
   if (service_) service_->stop();
   for (auto& [id, peer] : peers_) peer->end(shutdown);  // those that came meanwhile
   shared_.loops.clear();                                // joins the threads
@@ -263,6 +262,18 @@ EngineCore::~EngineCore() {
                     shared_.hung_loops.load());
   shared_.defer = [](std::function<void()>) {};
   shared_owner_.release();
+}
+
+// All of them together: a peer that is silent must not take the others' time.
+void EngineCore::say_goodbye(const std::vector<std::shared_ptr<Peer>>& peers,
+                             const Status& status) {
+  Nanos give_up = now_ns() + kGoodbyePatience;
+  for (auto& peer : peers) peer->end_transfers(status);
+  for (auto& peer : peers) peer->say_last_words(give_up);
+  for (auto& peer : peers) peer->send_byes();
+  give_up = now_ns() + kGoodbyePatience;
+  for (auto& peer : peers) peer->await_their_close(give_up);
+  for (auto& peer : peers) peer->end(status);
 }
 
 // ---- accepting -----------------------------------------------------------------------------
@@ -325,12 +336,17 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
   return {};
 }
 
-std::shared_ptr<Peer> EngineCore::new_peer() {
+std::shared_ptr<Peer> EngineCore::new_peer(bool inbound) {
   std::lock_guard lock(mu_);
   forget_ended_inbound_locked();
-  auto peer = std::make_shared<Peer>(shared_, next_peer_++);
+  auto peer = std::make_shared<Peer>(shared_, next_peer_++, inbound);
   peers_[peer->id()] = peer;
   return peer;
+}
+
+// A fence has to know of it as long as the process lives.
+void EngineCore::remember_if_held_locked(const std::shared_ptr<Peer>& peer) {
+  if (peer->holds_memory_for_ever()) held_peers_.push_back(peer);
 }
 
 // Clients come and go; what remains of those that went is kept for a while, for its status.
@@ -338,10 +354,11 @@ void EngineCore::forget_ended_inbound_locked() {
   if (peers_.size() < kKeptEndedPeers) return;
   size_t ended = 0;
   for (auto& [id, peer] : peers_)
-    if (peer->inbound && peer->state() == Peer::State::kEnded) ++ended;
+    if (peer->inbound && peer->ended_wholly()) ++ended;
   for (auto it = peers_.begin(); it != peers_.end() && ended > kKeptEndedPeers / 2;) {
-    bool gone = it->second->inbound && it->second->state() == Peer::State::kEnded;
+    bool gone = it->second->inbound && it->second->ended_wholly();
     if (gone) {
+      remember_if_held_locked(it->second);
       sessions_.erase(it->second->session());
       --ended;
     }
@@ -361,8 +378,7 @@ void EngineCore::accepted(Handshake& handshake) {
       shared_.log.warn("lane {} from {}: {}", hello.lane, handshake.remote(), status.to_string());
     return;
   }
-  std::shared_ptr<Peer> peer = new_peer();
-  peer->inbound = true;
+  std::shared_ptr<Peer> peer = new_peer(true);
   peer->expect_lanes(welcome.lanes);
   peer->established(hello.uid, hello.name, welcome.session, shared_.options.chunk_bytes,
                     welcome.window, handshake.session_key());
@@ -507,7 +523,7 @@ Status EngineCore::connect_address(const std::string& address, uint64_t* peer) {
 }
 
 Status EngineCore::start_connecting(ConnectTarget target, uint64_t* id) {
-  std::shared_ptr<Peer> peer = new_peer();
+  std::shared_ptr<Peer> peer = new_peer(false);
   *id = peer->id();
   service_->defer([this, peer, target = std::move(target)]() mutable {
     auto connector = std::make_shared<Connector>(static_cast<ConnectorHost&>(*this), peer,
@@ -544,6 +560,7 @@ Status EngineCore::disconnect(uint64_t id) {
   if (Status status = find_peer(id, &peer); !status) return status;
   peer->say_goodbye(peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
   std::lock_guard lock(mu_);
+  remember_if_held_locked(peer);
   peers_.erase(id);
   std::erase(arrivals_, id);
   sessions_.erase(peer->session());
@@ -600,6 +617,7 @@ Status EngineCore::retire_region(uint64_t region, bool* in_use) {
   std::vector<std::shared_ptr<Peer>> peers;
   {
     std::lock_guard lock(mu_);
+    peers = held_peers_;
     for (auto& [id, peer] : peers_) peers.push_back(peer);
   }
   // From here on nobody can resolve the id. What resolved it before is stopped in its loop.

@@ -59,7 +59,9 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void make_connection_info();
   void say_hello(size_t listeners);
   uint32_t resolved_lanes() const;
-  std::shared_ptr<Peer> new_peer();
+  std::shared_ptr<Peer> new_peer(bool inbound);
+  void remember_if_held_locked(const std::shared_ptr<Peer>& peer);
+  void say_goodbye(const std::vector<std::shared_ptr<Peer>>& peers, const Status& status);
   std::shared_ptr<Peer> find_session(const wire::Hello& hello);
   Status start_connecting(ConnectTarget target, uint64_t* peer);
   LaneFactory lane_factory(Peer& peer, uint32_t index, Handshake& handshake);
@@ -103,6 +105,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::mutex mu_;  // below; never held while entering a loop
   bool shutting_down_ = false;
   std::map<uint64_t, std::shared_ptr<Peer>> peers_;
+  std::vector<std::shared_ptr<Peer>> held_peers_;     // gone, but a thread of theirs is not
   std::map<uint64_t, std::weak_ptr<Peer>> sessions_;  // inbound, by session id
   uint64_t next_peer_ = 1;
   std::deque<uint64_t> arrivals_;  // for accept()

@@ -20,7 +20,8 @@ Status with_blast(const Status& status, tcpx_blast blast) {
 
 }  // namespace
 
-Peer::Peer(EngineShared& shared, uint64_t id) : shared_(shared), id_(id) {
+Peer::Peer(EngineShared& shared, uint64_t id, bool came_to_us)
+    : inbound(came_to_us), shared_(shared), id_(id) {
   run_queue_.reserve(64);
   live_.reserve(64);
 }
@@ -65,17 +66,9 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
     lanes_[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
     lane = lanes_[index].get();
   }
-  if (Status status = lane->start(factory); !status) return status;
-  Status ended;
-  {
-    std::lock_guard lock(mu);
-    if (state_ != State::kEnded) return {};
-    ended = end_status_;
-  }
-  // end() ran while the lane was being made and did not see it open.
-  lane->in_loop([lane, ended, keep = shared_from_this()] { lane->lane().close(ended); });
-  lane->retire_loop();
-  return ended;
+  Status status = lane->start(factory);
+  if (!status) lane->retire_loop();
+  return status;
 }
 
 void Peer::expect_lanes(uint32_t lanes) {
@@ -141,21 +134,24 @@ void Peer::ask_end(const Status& status) {
 }
 
 void Peer::end(const Status& status) {
-  LaneList open, all;
+  LaneList all;
   {
-    std::lock_guard lock(mu);
-    if (state_ == State::kEnded) return;
+    std::unique_lock lock(mu);
+    if (state_ == State::kEnded) {
+      changed_.wait(lock, [&] { return end_done_; });  // as long as plugins may hang, no longer
+      return;
+    }
     state_ = State::kEnded;
     end_status_ = with_blast(status, TCPX_BLAST_PEER);
-    for (auto& lane : lanes_) {
+    for (auto& lane : lanes_)
       if (lane) all.add(lane.get());
-      if (lane && lane->open()) open.add(lane.get());
-    }
     changed_.notify_all();
   }
-  // Lanes first: when the transfers end, nothing touches their memory any more.
-  for (PeerLane* lane : open)
-    lane->in_loop([lane, status, keep = shared_from_this()] { lane->lane().close(status); });
+  // Lanes first: when the transfers end, nothing touches their memory any more. All are asked
+  // before any is waited for: a plugin that hangs in close does so on every lane.
+  std::vector<Loop::Asked> asked;
+  for (PeerLane* lane : all) asked.push_back(lane->ask_shut(status));
+  for (size_t i = 0; i < all.size(); ++i) (void)all.begin()[i]->loop().wait_for(asked[i], kNever);
   bool held = false;
   for (PeerLane* lane : all) {
     lane->retire_loop();
@@ -182,35 +178,63 @@ void Peer::end(const Status& status) {
   }
   pending_notices_.clear();
   shared_.counters.peers_lost.fetch_add(1);
+  end_done_ = true;
+  changed_.notify_all();
+}
+
+bool Peer::ended_wholly() {
+  std::lock_guard lock(mu);
+  return end_done_;
+}
+
+bool Peer::holds_memory_for_ever() {
+  for (PeerLane* lane : lanes())
+    if (lane->has_own_loop() && lane->loop().hangs(now_ns())) return true;
+  return false;
 }
 
 void Peer::say_goodbye(const Status& status, Nanos patience) {
+  Nanos give_up = deadline_after(now_ns(), patience);
+  end_transfers(status);
+  say_last_words(give_up);
+  send_byes();
+  await_their_close(give_up);
+  end(status);
+}
+
+void Peer::end_transfers(const Status& status) {
   std::vector<std::shared_ptr<TransferState>> running;
   {
     std::lock_guard lock(mu);
-    leaving_ = true;
     running = live_;
   }
   for (auto& transfer : running) end_now(transfer, with_blast(status, TCPX_BLAST_TRANSFER));
-  Nanos give_up = deadline_after(now_ns(), patience);
+}
+
+// Notifications that nobody waits for are on their way, or will be when the lanes are there.
+void Peer::say_last_words(Nanos deadline) {
+  std::unique_lock lock(mu);
+  wait_until(changed_, lock, deadline,
+             [&] { return pending_notices_.empty() || state_ == State::kEnded; });
+}
+
+void Peer::send_byes() {
   LaneList open;
   {
-    // Notifications that nobody waits for are on their way, or will be when the lanes are there.
-    std::unique_lock lock(mu);
-    wait_until(changed_, lock, give_up,
-               [&] { return pending_notices_.empty() || state_ == State::kEnded; });
+    std::lock_guard lock(mu);
+    leaving_ = true;
     for (auto& lane : lanes_)
       if (lane && lane->open()) open.add(lane.get());
   }
   for (PeerLane* lane : open)
     lane->in_loop([lane, keep = shared_from_this()] { lane->send_bye(); });
-  {
-    // The peer closes when it has seen the goodbye; our close then cannot destroy it in flight.
-    std::unique_lock lock(mu);
-    wait_until(changed_, lock, give_up,
-               [&] { return live_lanes_locked() == 0 || state_ == State::kEnded; });
-  }
-  end(status);
+}
+
+// The peer closes when it has seen the goodbye; our close then cannot destroy it in flight.
+void Peer::await_their_close(Nanos deadline) {
+  std::unique_lock lock(mu);
+  wait_until(changed_, lock, deadline,
+             [&] { return live_lanes_locked() == 0 || state_ == State::kEnded; });
 }
 
 // ---- facts ---------------------------------------------------------------------------------

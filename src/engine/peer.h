@@ -61,7 +61,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
  public:
   enum class State { kConnecting, kUp, kEnded };
 
-  Peer(EngineShared& shared, uint64_t id);
+  Peer(EngineShared& shared, uint64_t id, bool came_to_us);
   ~Peer();
 
   // ---- session ----
@@ -76,10 +76,18 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // `on_up` runs, at once or on the service thread.
   void connected(std::function<void()> on_up);
   // Ends the session: closes lanes, then ends every transfer and notification with `status`.
-  // Idempotent. Not from a loop.
+  // Idempotent: whoever comes second waits for the first. Not from a loop.
   void end(const Status& status);
-  // Tells the peer, waits shortly until it has closed too, then ends. Not from a loop.
+  bool ended_wholly();
+  // Tells the peer, waits shortly until it has closed too, then ends. Not from a loop. In steps, so
+  // that no peer has to wait for the silence of another.
   void say_goodbye(const Status& status, Nanos patience);
+  void end_transfers(const Status& status);
+  void say_last_words(Nanos deadline);
+  void send_byes();
+  void await_their_close(Nanos deadline);
+  // A thread of this peer hangs in a plugin and may use memory for ever.
+  bool holds_memory_for_ever();
   Status wait_connected(Nanos deadline);
   void tick(Nanos now);  // deadlines and watchdogs; service thread
 
@@ -147,12 +155,14 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::string path();
 
   std::mutex mu;
-  bool inbound = false;
+  const bool inbound;
 
  private:
   // How much of a transfer tcpx_post sends on the caller's thread before it leaves the rest to the
   // loop: enough for everything small, and well below a millisecond.
   static constexpr uint64_t kPostBudget = 1u << 20;
+  // How long the service thread waits for a lane's thread, which may be in a plugin's call.
+  static constexpr Nanos kServicePatience = 100 * kMilli;
 
   void start(PeerLane& first, bool spread, bool is_long);
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
@@ -170,8 +180,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void watch_carrier(PeerLane& lane, Nanos now);
   bool held_up(Nanos now);
   bool end_refused(Nanos now);
-  bool end_left(Nanos now);
+  bool end_left();
   bool heard_every_bye_locked() const;
+  void close_given_up_lanes();
   static Status peer_left();
   Status let_go_locked(const TransferState& transfer) const;
   Hold held_by(PeerLane& lane, uint64_t region);
@@ -200,9 +211,13 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // ---- guarded by mu ----
   State state_ = State::kConnecting;
   Status end_status_;
-  bool leaving_ = false;      // one side said goodbye: lanes that close now are not lost
-  Nanos left_at_ = 0;         // the peer's goodbye came on the first lane; 0: it has not
-  std::string connect_note_;  // why lanes are missing
+  bool leaving_ = false;  // one side said goodbye: lanes that close now are not lost
+  bool left_ = false;     // the peer's goodbye has come, on one lane at least
+  uint32_t left_ticks_ = 0, quiet_ticks_ = 0;  // since then; and without a byte on the other lanes
+  uint64_t heard_leaving_ = 0;
+  bool end_done_ = false;                 // of state_ kEnded: lanes closed, transfers ended
+  std::vector<uint32_t> given_up_lanes_;  // by the peer, who waits until they are closed here
+  std::string connect_note_;              // why lanes are missing
   std::string path_note_;
   Status refusal_;                   // a lane has not the required path: the end is on its way
   bool refusal_is_certain_ = false;  // not just the first sign of the peer's death
@@ -233,6 +248,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::map<uint32_t, std::vector<ChunkWork>> limbo_;  // writes of lost lanes
   uint32_t lanes_lost_ = 0;
   Nanos last_stall_report_ = 0;
+  Nanos quiet_until_ = 0;  // of all lanes at once
   Nanos last_watch_ = 0;
 };
 

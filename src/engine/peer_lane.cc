@@ -49,6 +49,10 @@ PeerLane::~PeerLane() = default;
 Status PeerLane::start(const LaneFactory& factory) {
   auto status = std::make_shared<Status>();
   bool ran = in_loop([this, status, factory, keep = peer_.shared_from_this()] {
+    if (shut_) {
+      *status = lane_error(TCPX_PEER_CLOSED, "the session has ended");
+      return;
+    }
     lane_ = factory(loop_, *this);
     rail_.store(std::hash<std::string>()(lane_->interface()), std::memory_order_relaxed);
     *status = lane_->start(std::shared_ptr<LoopSource>(keep, lane_.get()));
@@ -60,8 +64,15 @@ Status PeerLane::start(const LaneFactory& factory) {
   return ran ? *status : lane_error(TCPX_PATH_UNAVAILABLE, "the net plugin hangs in listen");
 }
 
+Loop::Asked PeerLane::ask_shut(const Status& status) {
+  return loop_.ask([this, status, keep = peer_.shared_from_this()] {
+    shut_ = true;
+    if (started()) lane_->close(status);
+  });
+}
+
 void PeerLane::retire_loop() {
-  if (!own_loop_ || loop_.stop()) return;
+  if (!own_loop_ || retired_.exchange(true) || loop_.stop()) return;
   leave_behind(loop_owner_);
   shared_.hung_loops.fetch_add(1);
 }

@@ -35,6 +35,11 @@ class PeerLane final : public LaneSink {
   bool in_loop(const std::function<void()>& f, Nanos patience = kNever) {
     return loop_.run_exclusive(f, patience);
   }
+  // Closes the lane, or has it never start. When that has run nothing of it touches memory.
+  Loop::Asked ask_shut(const Status& status);
+  bool shut(const Status& status, Nanos patience) {
+    return loop_.wait_for(ask_shut(status), patience);
+  }
   // Ends the thread of a loop of its own. The lane is closed. Not from that loop.
   void retire_loop();
   bool has_own_loop() const { return own_loop_; }
@@ -57,6 +62,9 @@ class PeerLane final : public LaneSink {
   Nanos audible_since = 0;  // of the engine's service thread; see Peer::watch_carrier
   Nanos last_heard() const {
     return lane_->counters().last_receive.load(std::memory_order_relaxed);
+  }
+  uint64_t bytes_heard() const {
+    return lane_->counters().bytes_in.load(std::memory_order_relaxed);
   }
   uint64_t peer_received() const { return peer_received_.load(std::memory_order_relaxed); }
 
@@ -138,6 +146,8 @@ class PeerLane final : public LaneSink {
   const uint32_t index_;
   const std::shared_ptr<Loop> loop_owner_;
   const bool own_loop_;
+  bool shut_ = false;  // in the exclusive section
+  std::atomic<bool> retired_{false};
   Loop& loop_;
   std::unique_ptr<Lane> lane_;
   std::atomic<size_t> rail_{0};

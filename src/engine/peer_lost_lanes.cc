@@ -34,7 +34,7 @@ void Peer::send_again_locked(const std::vector<ChunkWork>& works) {
 
 void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
                      std::vector<ChunkWork> reads) {
-  bool last;
+  bool last, up;
   Status why = status;
   {
     std::lock_guard lock(mu);
@@ -44,6 +44,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
     if (leaving_ && heard_every_bye_locked()) ask_end(peer_left());
     if (leaving_) return;
     last = live_lanes_locked() == 0;
+    up = !last && became_up_locked();  // this lane may be what the others waited for
     bool fatal = status.blast() == TCPX_BLAST_PEER;
     if (!last && !fatal) {
       ++lanes_lost_;
@@ -75,6 +76,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
   }
   if (status.code() == TCPX_PROTOCOL_ERROR) shared_.counters.protocol_errors.fetch_add(1);
   if (last) return ask_end(why);
+  if (up) shared_.defer([self = shared_from_this()] { self->on_up_(); });
   shared_.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", id_,
                    escaped(name()), lane.index(), lane.lane().interface(), status.to_string(),
                    live_lanes());
@@ -83,24 +85,40 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
 // The peer gave this lane up. Our end is closed before we confirm, so nothing more lands through
 // it. Closing has to happen in that lane's loop, so the service thread does it.
 void Peer::lane_down_asked(uint32_t index) {
-  shared_.defer([self = shared_from_this(), index] {
+  {
+    std::lock_guard lock(mu);
+    given_up_lanes_.push_back(index);
+  }
+  shared_.defer([self = shared_from_this()] { self->close_given_up_lanes(); });
+}
+
+// A lane whose thread is busy is closed with a later tick.
+void Peer::close_given_up_lanes() {
+  std::vector<uint32_t> indices;
+  {
+    std::lock_guard lock(mu);
+    indices.swap(given_up_lanes_);
+  }
+  for (uint32_t index : indices) {
     PeerLane* lane = nullptr;
     {
-      std::lock_guard lock(self->mu);
-      if (index < self->lanes_.size()) lane = self->lanes_[index].get();
+      std::lock_guard lock(mu);
+      if (index < lanes_.size()) lane = lanes_[index].get();
     }
-    if (lane != nullptr && lane->open())
-      lane->in_loop([lane, self] {
-        lane->lane().close(lane_error(TCPX_PEER_DISCONNECTED, "the peer gave this lane up"));
-      });
-    std::lock_guard lock(self->mu);
+    Status given_up = lane_error(TCPX_PEER_DISCONNECTED, "the peer gave this lane up");
+    bool closed = lane == nullptr || lane->shut(given_up, kServicePatience);
+    std::lock_guard lock(mu);
+    if (!closed) {
+      given_up_lanes_.push_back(index);
+      continue;
+    }
     wire::Header confirm;
     confirm.type = wire::FrameType::kLaneDownAck;
     confirm.chunk = index;
-    self->control_.push_back(confirm);
-    self->control_waiting_.store(true, std::memory_order_release);
-    if (PeerLane* carrier = self->lane_for_small_locked()) carrier->wake();
-  });
+    control_.push_back(confirm);
+    control_waiting_.store(true, std::memory_order_release);
+    if (PeerLane* carrier = lane_for_small_locked()) carrier->wake();
+  }
 }
 
 void Peer::lane_down_confirmed(uint32_t index) {
@@ -117,8 +135,7 @@ void Peer::lane_down_confirmed(uint32_t index) {
 // session ends when they have said it too.
 void Peer::peer_said_bye(PeerLane& lane) {
   std::lock_guard lock(mu);
-  leaving_ = lane.heard_bye = true;
-  if (left_at_ == 0) left_at_ = now_ns();
+  leaving_ = left_ = lane.heard_bye = true;
   if (heard_every_bye_locked()) ask_end(peer_left());
 }
 
@@ -127,9 +144,8 @@ Status Peer::peer_left() {
 }
 
 bool Peer::heard_every_bye_locked() const {
-  return left_at_ != 0 && std::all_of(lanes_.begin(), lanes_.end(), [](auto& lane) {
-           return !lane || !lane->open() || lane->heard_bye;
-         });
+  return left_ && std::all_of(lanes_.begin(), lanes_.end(),
+                              [](auto& lane) { return !lane || !lane->open() || lane->heard_bye; });
 }
 
 }  // namespace tcpx

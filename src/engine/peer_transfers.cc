@@ -57,7 +57,8 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
     t.live = true;
     t.live_at = live_.size();
     live_.push_back(transfer);
-    t.code.store(TCPX_IN_PROGRESS, std::memory_order_release);
+    t.driving.store(nullptr);
+    t.code.store(TCPX_IN_PROGRESS);
     enqueue_locked(transfer);
     shared_.counters.transfers_posted.fetch_add(1, std::memory_order_relaxed);
     if (state_ == State::kUp) small = lane_for_small_locked();
@@ -151,13 +152,10 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
       if (PeerLane* lane = lane_to_drive_locked(transfer)) loop = &lane->loop();
       transfer.driving.store(loop);
     }
-    if (loop != nullptr && loop->drive_until(stop, deadline)) {
-      transfer.driving.store(nullptr);
-      continue;
-    }
+    if (loop != nullptr && loop->drive_until(stop, deadline)) continue;
     // Someone else makes the progress, or there is no lane yet. Look again from time to time:
-    // whoever drives may stop driving.
-    transfer.driving.store(nullptr);
+    // whoever drives may stop driving. `driving` stays: another thread that waits for the same
+    // transfer may sleep in that loop.
     std::unique_lock lock(mu);
     ++transfer.waiters;
     Nanos look_again = std::min(deadline, now_ns() + 20 * kMilli);
@@ -312,7 +310,7 @@ void Peer::finish_locked(TransferState& t, tcpx_code code) {
   auto& counter =
       code == TCPX_OK ? shared_.counters.transfers_done : shared_.counters.transfers_failed;
   counter.fetch_add(1, std::memory_order_relaxed);
-  t.code.store(code, std::memory_order_release);
+  t.code.store(code);
   if (t.waiters > 0) t.ended.notify_all();
   if (Loop* loop = t.driving.load()) loop->nudge();
   shared_.log.trace("peer {}: transfer {} ended: {} ({} bytes in {} us)", id_, t.id,

@@ -7,20 +7,21 @@
 namespace tcpx {
 
 namespace {
-// How long the service thread waits for a lane's thread, which may be in a plugin's call.
-constexpr Nanos kServicePatience = 100 * kMilli;
 // A peer that dies while its comms are set up looks like one without the path, until its stream
 // ends too. That takes this long at most where the kernel closes both. Who knows better waits
 // longer before it closes: the other side must not take that for a death.
 constexpr Nanos kStreamFollows = 50 * kMilli;
 constexpr Nanos kOtherSideKnows = 100 * kMilli;
-// Between the first goodbye of a peer and that on its last lane. A lane that it did not have yet
-// brings none.
-constexpr Nanos kGoodbyesFollow = 200 * kMilli;
+// Between the first goodbye of a peer and that on its last lane: this many ticks in which no other
+// lane was heard, since a lane that the peer did not have yet brings none. Ticks, not time: a
+// process that was stopped has not waited. And not for ever.
+constexpr uint32_t kGoodbyesFollow = 10;
+constexpr uint32_t kGoodbyesEnd = 50;
 }  // namespace
 
 void Peer::tick(Nanos now) {
-  if (held_up(now) || end_refused(now) || end_left(now)) return;
+  if (held_up(now) || end_refused(now) || end_left()) return;
+  close_given_up_lanes();
   expire_deadlines(now);
   watch_lanes(now);
   report_stalls(now);
@@ -56,10 +57,16 @@ bool Peer::end_refused(Nanos now) {
   return true;
 }
 
-bool Peer::end_left(Nanos now) {
+bool Peer::end_left() {
   {
     std::lock_guard lock(mu);
-    if (left_at_ == 0 || now - left_at_ < kGoodbyesFollow) return false;
+    if (!left_) return false;
+    uint64_t heard = 0;
+    for (auto& lane : lanes_)
+      if (lane && lane->open() && !lane->heard_bye) heard += lane->bytes_heard();
+    quiet_ticks_ = heard == heard_leaving_ ? quiet_ticks_ + 1 : 0;
+    heard_leaving_ = heard;
+    if (++left_ticks_ < kGoodbyesEnd && quiet_ticks_ < kGoodbyesFollow) return false;
   }
   end(peer_left());
   return true;
@@ -70,7 +77,9 @@ void Peer::expire_deadlines(Nanos now) {
   {
     std::lock_guard lock(mu);
     for (auto& transfer : live_)
-      if (transfer->deadline <= now && !transfer->ending) late.push_back(transfer);
+      // One that has failed, and waits for what is still out, has a deadline like any other.
+      if (transfer->deadline <= now && (!transfer->ending || !transfer->status.ok()))
+        late.push_back(transfer);
   }
   if (!late.empty())
     for (PeerLane* lane : lanes())
@@ -99,9 +108,12 @@ void Peer::watch_lanes(Nanos now) {
   if (now - latest > options.peer_timeout)
     return end(peer_error(TCPX_PEER_TIMEOUT,
                           strf("nothing heard from the peer for {} ms", (now - latest) / kMilli)));
+  // After a silence of all lanes, or of this process, one of them is heard first: that says nothing
+  // about the others.
+  if (std::max(now - latest, now - last_watch_) > options.lane_timeout) quiet_until_ = now;
   for (PeerLane* lane : open) {
-    Nanos heard = lane->last_heard();
-    if (now - heard > options.keepalive) lane->ask_ping();
+    Nanos heard = std::max(lane->last_heard(), quiet_until_);
+    if (now - lane->last_heard() > options.keepalive) lane->ask_ping();
     if (open.size() > 1 && latest - heard > options.lane_timeout)
       lane->in_loop(
           [lane, silent = now - heard, keep = shared_from_this()] {

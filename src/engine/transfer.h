@@ -62,7 +62,9 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   std::vector<LaneShare> shares;  // by lane index
 
   bool has_work() const { return !ending && (!again.empty() || next_chunk < plan.chunks.size()); }
-  bool in_progress() const { return code.load(std::memory_order_acquire) == TCPX_IN_PROGRESS; }
+  // Sequentially consistent, as is the store at the end: a waiter says that it sleeps and then
+  // looks here, who ends the transfer stores and then looks whether somebody sleeps.
+  bool in_progress() const { return code.load() == TCPX_IN_PROGRESS; }
 };
 
 }  // namespace tcpx

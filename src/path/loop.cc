@@ -237,22 +237,23 @@ void Loop::wake(uint32_t index) {
   nudge();
 }
 
-namespace {
-// A command outlives its caller if the loop's thread hangs.
-struct Command {
+// Outlives its caller if the loop's thread hangs.
+struct Loop::Command {
   std::function<void()> f;
   std::mutex mu;
   std::condition_variable cv;
   bool done = false;
   bool abandoned = false;
 };
-}  // namespace
 
-bool Loop::run_exclusive(const std::function<void()>& f, Nanos patience) {
-  if (try_exclusive(f)) return true;
-  if (settings_.own_thread_only && hangs(now_ns())) return false;
+Loop::Asked Loop::ask(const std::function<void()>& f) {
+  if (try_exclusive(f)) return nullptr;
   auto command = std::make_shared<Command>();
   command->f = f;
+  if (settings_.own_thread_only && hangs(now_ns())) {
+    command->abandoned = true;
+    return command;
+  }
   {
     std::lock_guard lock(command_mu_);
     commands_.push_back([command] {
@@ -270,7 +271,13 @@ bool Loop::run_exclusive(const std::function<void()>& f, Nanos patience) {
   signal();
   // Stopped between our try and our push: nobody else runs it.
   if (stopped_.load()) run_late_commands();
+  return command;
+}
+
+bool Loop::wait_for(const Asked& command, Nanos patience) {
+  if (command == nullptr) return true;
   std::unique_lock lock(command->mu);
+  if (command->abandoned) return false;
   auto done = [&] { return command->done; };
   if (!settings_.own_thread_only) command->cv.wait(lock, done);
   std::chrono::nanoseconds most = std::min(patience_left(), std::chrono::nanoseconds(patience));
@@ -330,7 +337,7 @@ void Loop::run_late_commands() {
 }
 
 bool Loop::run_wakes() {
-  any_wake_.store(false);
+  any_wake_.exchange(false);  // not a store: the bits below must not be read before it
   bool busy = false;
   uint32_t words = wake_words_.load();
   for (uint32_t word = 0; word < words; ++word) {

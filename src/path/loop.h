@@ -66,7 +66,14 @@ class Loop {
   // False: the loop's thread hangs, and f may run later or never; nobody waits longer than the
   // rest of the patience with the call it is in, nor than `patience`. So where a loop has
   // own_thread_only, f must own what it captures.
-  bool run_exclusive(const std::function<void()>& f, Nanos patience = kNever);
+  bool run_exclusive(const std::function<void()>& f, Nanos patience = kNever) {
+    return wait_for(ask(f), patience);
+  }
+  // Its two halves, so that several loops can be asked before any of them is waited for.
+  struct Command;
+  using Asked = std::shared_ptr<Command>;  // null: it has run
+  Asked ask(const std::function<void()>& f);
+  bool wait_for(const Asked& command, Nanos patience);
   // Ends the thread; afterwards nobody drives and run_exclusive runs f here. False: the thread
   // hangs, and so does whatever its sources keep alive, for ever. Not from the loop's thread.
   bool stop();

@@ -2,9 +2,9 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <list>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/wait.h"
@@ -16,6 +16,7 @@ constexpr Nanos kBetweenPolls = 10 * kMilli;
 // Some plugins' connects end only with success (aws-ofi-nccl), and there may be nobody to accept.
 constexpr Nanos kReapPatience = 60 * kSecond;
 constexpr Nanos kExitPatience = 200 * kMilli;
+constexpr Nanos kHangPatience = 10 * kSecond;  // with one call
 
 struct Pending {
   std::shared_ptr<Plugin> plugin;
@@ -24,12 +25,15 @@ struct Pending {
   Nanos give_up;
 };
 
-// One thread while there is something to do. Never destroyed: it may outlive every engine.
+// One thread while there is something to do; one more when that hangs in a plugin's call. Never
+// destroyed: it may outlive every engine.
 struct Reaper {
   std::mutex mu;
   std::condition_variable changed;
-  std::vector<Pending> pending;
-  bool running = false;
+  std::list<Pending> pending;
+  uint64_t thread = 0;  // the number of the one that works; 0: none
+  uint64_t last_thread = 0;
+  Nanos in_call_since = 0;  // 0: not in a plugin's call
   bool exiting = false;
 };
 Reaper& reaper() {
@@ -44,29 +48,41 @@ bool ended(Pending& entry) {
   return comm != nullptr || result != nccl::kSuccess;
 }
 
-// Not asked again. The plugin may still use its handle, so that is left to it.
-bool given_up(Pending& entry) {
-  if (now_ns() < entry.give_up) return false;
-  (void)entry.handle.release();
+// Asks about one, outside the lock. False: this thread was given up meanwhile.
+bool ask(Reaper& all, std::unique_lock<std::mutex>& lock, uint64_t number) {
+  std::list<Pending> one;
+  one.splice(one.begin(), all.pending, all.pending.begin());
+  Pending& entry = one.front();
+  all.in_call_since = now_ns();
+  lock.unlock();
+  bool over = ended(entry);
+  lock.lock();
+  if (!over && now_ns() >= entry.give_up) {
+    // Not asked again. The plugin may still use its handle, so that is left to it.
+    (void)entry.handle.release();
+    over = true;
+  }
+  if (!over) all.pending.splice(all.pending.end(), one);
+  if (all.thread != number) return false;
+  all.in_call_since = 0;
   return true;
 }
 
-void run() {
+void run(uint64_t number) {
   Reaper& all = reaper();
   std::unique_lock lock(all.mu);
   while (!all.pending.empty() && !all.exiting) {
-    std::vector<Pending> work;
-    work.swap(all.pending);
-    lock.unlock();
-    std::erase_if(work, ended);
-    std::erase_if(work, given_up);
-    lock.lock();
-    for (Pending& entry : work) all.pending.push_back(std::move(entry));
+    for (size_t left = all.pending.size(); left > 0 && !all.exiting; --left)
+      if (!ask(all, lock, number)) return;
     if (!all.pending.empty())
       wait_until(all.changed, lock, now_ns() + kBetweenPolls, [&] { return all.exiting; });
   }
-  all.running = false;
+  all.thread = 0;
   all.changed.notify_all();
+}
+
+bool hangs_locked(const Reaper& all) {
+  return all.in_call_since != 0 && now_ns() - all.in_call_since > kHangPatience;
 }
 
 // At exit plugins tear down what a connect uses: the thread must not be in one then.
@@ -75,22 +91,24 @@ void stop_at_exit() {
   std::unique_lock lock(all.mu);
   all.exiting = true;
   all.changed.notify_all();
-  wait_until(all.changed, lock, now_ns() + kExitPatience, [&] { return !all.running; });
+  wait_until(all.changed, lock, now_ns() + kExitPatience, [&] { return all.thread == 0; });
 }
 
 }  // namespace
 
+void stop_reaping_at_exit() {
+  std::atexit(stop_at_exit);
+}
+
 void reap_connect(std::shared_ptr<Plugin> plugin, int device,
                   std::unique_ptr<wire::NetHandle> handle) {
   Reaper& all = reaper();
-  // After the plugin was loaded: so before what it has registered for the exit itself.
-  static const bool registered = std::atexit(stop_at_exit) == 0;
-  (void)registered;
   std::lock_guard lock(all.mu);
   all.pending.push_back({std::move(plugin), device, std::move(handle), now_ns() + kReapPatience});
-  if (all.running || all.exiting) return;
-  all.running = true;
-  std::thread(run).detach();
+  if (all.exiting || (all.thread != 0 && !hangs_locked(all))) return;
+  all.thread = ++all.last_thread;
+  all.in_call_since = 0;
+  std::thread(run, all.thread).detach();
 }
 
 }  // namespace tcpx::net

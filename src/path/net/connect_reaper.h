@@ -16,4 +16,7 @@ namespace tcpx::net {
 void reap_connect(std::shared_ptr<Plugin> plugin, int device,
                   std::unique_ptr<wire::NetHandle> handle);
 
+// After a plugin's init: handlers run in reverse, so ours before what the plugin has registered.
+void stop_reaping_at_exit();
+
 }  // namespace tcpx::net

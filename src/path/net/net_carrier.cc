@@ -270,6 +270,9 @@ Status NetCarrier::poll(bool* more) {
                               send_.is_open() ? "connected" : "connect pending",
                               receive_.is_open() ? "accepted" : "accept pending",
                               proof_arrived_ ? "proof seen" : "no proof seen"));
+  // With our proof seen and our word that we are bound the peer may be up, and send beside the
+  // stream: then there is no way back to the stream, only the end of the lane.
+  if (!status && proof_sent_ && bound_sent_) return status;
   if (!status) {
     fail_setup(status, true);
     return {};

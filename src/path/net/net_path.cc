@@ -28,11 +28,13 @@ constexpr const char* kRxBindings = "NCCL_GPUDIRECTTCPX_RX_BINDINGS";
 
 // What our options put into the environment on top of what is there. Options that turn out wrong
 // are taken back, or the next engine would find them there as the user's. The chunk size stays: any
-// is right, and a plugin that another engine loads meanwhile must not miss it.
+// is right, and a plugin that another engine loads later must not miss it.
+//
+// The environment belongs to the process, and plugins read it while they are loaded: one engine at
+// a time, from the first change to the last look.
 class Defaults {
  public:
-  explicit Defaults(const EngineOptions& options) {
-    std::lock_guard lock(mu());
+  explicit Defaults(const EngineOptions& options) : lock_(mu()) {
     set_default(kChunk, strf("{}", options.net_chunk));
     if (options.net_sockets != 0) set(kSockets, strf("{}", options.net_sockets));
     if (options.net_sockets != 0 || options.net_threads != 0)
@@ -42,7 +44,6 @@ class Defaults {
     if (!options.net_rx_bindings.empty()) set(kRxBindings, options.net_rx_bindings);
   }
   ~Defaults() {
-    std::lock_guard lock(mu());
     for (const char* name : ours_) unsetenv(name);
   }
   // The plugin has read it, and will not again.
@@ -53,13 +54,14 @@ class Defaults {
   void keep() { ours_.clear(); }
 
  private:
-  static std::mutex& mu() {  // the environment belongs to the process
+  static std::mutex& mu() {
     static std::mutex one_at_a_time;
     return one_at_a_time;
   }
   void set(const char* name, const std::string& value) {
     if (set_default(name, value)) ours_.push_back(name);
   }
+  std::unique_lock<std::mutex> lock_;
   std::vector<const char*> ours_;
 };
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/text.h"
+#include "path/net/connect_reaper.h"
 #include "path/net/plugin_log.h"
 
 namespace tcpx::net {
@@ -69,6 +70,7 @@ Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
   if (request.probe)
     if (Status status = probe_plugin(plugin->file_, request.probe_patience); !status) return status;
   if (Status status = plugin->initialise(); !status) return status;
+  stop_reaping_at_exit();
   (*loaded)[chosen.path] = plugin;
   *out = std::move(plugin);
   return {};

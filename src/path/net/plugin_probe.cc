@@ -1,17 +1,21 @@
 // init() of real plugins calls exit() where there is no GPU or no receive manager, and may hang in
 // a driver. So a child process does it first; what becomes of the child decides.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "path/net/plugin.h"
@@ -20,7 +24,17 @@ namespace tcpx::net {
 namespace {
 
 constexpr int kInitRefused = 101, kNoDevice = 102, kNotBound = 103;
+constexpr char kVerdict = '\x01';  // then one byte: how the child ended; nothing follows
+constexpr Nanos kReapPatience = kSecond;
 int report_fd = -1;  // in the child only
+
+// Not only by the exit status: an application that ignores SIGCHLD, or waits for every child
+// itself, leaves us none.
+[[noreturn]] void end_child(int code) {
+  const char verdict[2] = {kVerdict, static_cast<char>(code)};
+  (void)!write(report_fd, verdict, sizeof verdict);
+  _exit(code);
+}
 
 void child_log(int level, unsigned long, const char*, int, const char* format, ...) {
   if (level != nccl::kLogWarn) return;
@@ -37,7 +51,7 @@ void child_log(int level, unsigned long, const char*, int, const char* format, .
 [[noreturn]] void child(void* library) {
   alarm(120);  // should the parent be gone
   // A plugin that calls exit() would run the application's exit handlers a second time, here.
-  on_exit([](int status, void*) { _exit(status); }, nullptr);
+  on_exit([](int status, void*) { end_child(status); }, nullptr);
   int code = kNotBound;
   for (int version = nccl::kNewestVersion; version >= nccl::kOldestVersion; --version) {
     char symbol[32];
@@ -53,7 +67,7 @@ void child_log(int level, unsigned long, const char*, int, const char* format, .
                                                                     : 0;
     break;
   }
-  _exit(code);
+  end_child(code);
 }
 
 // The last line of what the child said.
@@ -63,21 +77,41 @@ std::string last_line(std::string text) {
   return start == std::string::npos ? text : text.substr(start + 1);
 }
 
-// Reads until the child closes its end or time is up. False: time is up.
-bool collect(int fd, Nanos deadline, std::string* said) {
-  for (;;) {
-    Nanos left = deadline - now_ns();
-    if (left <= 0) return false;
+bool has_verdict(const std::string& said) {
+  return said.size() >= 2 && said[said.size() - 2] == kVerdict;
+}
+
+// Whether the child has ended; *status is set if nobody took that from us.
+bool reaped(pid_t pid, int* status) {
+  pid_t got = waitpid(pid, status, WNOHANG);
+  return got == pid || (got < 0 && errno == ECHILD);
+}
+
+// Reads until the child has given its verdict, is gone, or time is up (false). The end of the pipe
+// alone is no sign: another thread may have forked while its writing end was open here.
+bool collect(int fd, pid_t pid, Nanos deadline, std::string* said, int* status) {
+  for (bool gone = false;;) {
     pollfd wait{fd, POLLIN, 0};
-    int ready = poll(&wait, 1, static_cast<int>(left / kMilli) + 1);
-    if (ready < 0 && errno != EINTR) return true;
-    if (ready <= 0) continue;
-    char buffer[512];
-    ssize_t got = read(fd, buffer, sizeof buffer);
-    if (got <= 0) return true;
-    said->append(buffer, static_cast<size_t>(got));
-    if (said->size() > 16384) said->erase(0, said->size() - 8192);
+    int ready = poll(&wait, 1, gone ? 0 : 20);
+    if (ready > 0) {
+      char buffer[512];
+      ssize_t got = read(fd, buffer, sizeof buffer);
+      if (got <= 0) return true;
+      said->append(buffer, static_cast<size_t>(got));
+      if (said->size() > 16384) said->erase(0, said->size() - 8192);
+      if (has_verdict(*said)) return true;
+    } else if (gone) {
+      return true;  // and nothing is left to read
+    }
+    gone = gone || reaped(pid, status);
+    if (now_ns() > deadline) return false;
   }
+}
+
+// A child that hangs in a driver may not even die: then it is left.
+void reap(pid_t pid, int* status) {
+  for (Nanos give_up = now_ns() + kReapPatience; !reaped(pid, status) && now_ns() < give_up;)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 Status unavailable(std::string text) {
@@ -90,7 +124,7 @@ Status probe_plugin(const std::string& file, Nanos patience) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return unavailable(strf("net plugin not loadable: {}", dlerror()));
   int ends[2];
-  if (pipe(ends) != 0) return Status::system(errno, TCPX_BLAST_ENGINE, "pipe");
+  if (pipe2(ends, O_CLOEXEC) != 0) return Status::system(errno, TCPX_BLAST_ENGINE, "pipe");
   Fd reader(ends[0]), writer(ends[1]);
   pid_t pid = fork();
   if (pid < 0) return Status::system(errno, TCPX_BLAST_ENGINE, "fork, to probe the net plugin");
@@ -100,27 +134,30 @@ Status probe_plugin(const std::string& file, Nanos patience) {
   }
   writer.reset();
   std::string said;
-  bool ended = collect(reader.get(), now_ns() + patience, &said);
-  if (!ended) kill(pid, SIGKILL);
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  bool ended = collect(reader.get(), pid, now_ns() + patience, &said, &status);
+  if (!ended) kill(pid, SIGKILL);
+  reap(pid, &status);
   dlclose(library);
+  bool told = has_verdict(said);
+  int code = told ? static_cast<unsigned char>(said.back()) : -1;
+  if (told) said.resize(said.size() - 2);
   std::string warning = last_line(said);
   std::string because = warning.empty() ? "it said nothing" : "its last warning: " + warning;
   if (!ended)
     return unavailable(strf("net plugin {} hangs in init: no answer within {} ms; {}", file,
                             patience / kMilli, because));
-  if (WIFSIGNALED(status))
-    return unavailable(
-        strf("net plugin {} dies in init: signal {}; {}", file, WTERMSIG(status), because));
-  switch (WEXITSTATUS(status)) {
+  switch (code) {
     case 0: return {};
+    case -1:
+      return unavailable(strf("net plugin {} dies in init: signal {}; {}", file,
+                              WIFSIGNALED(status) ? strf("{}", WTERMSIG(status)) : "unknown",
+                              because));
     case kInitRefused: return unavailable(strf("net plugin {} refused init; {}", file, because));
     case kNoDevice: return unavailable(strf("net plugin {} has no device; {}", file, because));
     default:
-      return unavailable(strf("net plugin {} dies in init: it calls exit({}); {}", file,
-                              WEXITSTATUS(status), because));
+      return unavailable(
+          strf("net plugin {} dies in init: it calls exit({}); {}", file, code, because));
   }
 }
 
