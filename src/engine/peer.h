@@ -183,6 +183,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool end_left();
   bool heard_every_bye_locked() const;
   void close_given_up_lanes();
+  void say_about_lane_locked(wire::FrameType what, uint32_t index);
   static Status peer_left();
   Status let_go_locked(const TransferState& transfer) const;
   Hold held_by(PeerLane& lane, uint64_t region);
@@ -217,6 +218,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint64_t heard_leaving_ = 0;
   bool end_done_ = false;                 // of state_ kEnded: lanes closed, transfers ended
   std::vector<uint32_t> given_up_lanes_;  // by the peer, who waits until they are closed here
+  std::set<uint32_t> confirmed_lanes_;    // we have told the peer that they are
   std::string connect_note_;              // why lanes are missing
   std::string path_note_;
   Status refusal_;                   // a lane has not the required path: the end is on its way

@@ -55,14 +55,11 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
       }
       send_again_locked(reads);
       limbo_[lane.index()] = std::move(writes);
-      // The same question again for every lane not yet confirmed: it may have been on this one.
-      for (auto& [index, works] : limbo_) {
-        wire::Header ask;
-        ask.type = wire::FrameType::kLaneDown;
-        ask.chunk = index;
-        control_.push_back(ask);
-        control_waiting_.store(true, std::memory_order_release);
-      }
+      // The same question again for every lane not yet confirmed, and our confirmations: they may
+      // have been on this one.
+      for (auto& [index, works] : limbo_) say_about_lane_locked(wire::FrameType::kLaneDown, index);
+      for (uint32_t index : confirmed_lanes_)
+        say_about_lane_locked(wire::FrameType::kLaneDownAck, index);
       for (auto& [id, notice] : pending_notices_)
         if (notice->lane == lane.index()) {
           notice->lane = UINT32_MAX;
@@ -80,6 +77,14 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
   shared_.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", id_,
                    escaped(name()), lane.index(), lane.lane().interface(), status.to_string(),
                    live_lanes());
+}
+
+void Peer::say_about_lane_locked(wire::FrameType what, uint32_t index) {
+  wire::Header header;
+  header.type = what;
+  header.chunk = index;
+  control_.push_back(header);
+  control_waiting_.store(true, std::memory_order_release);
 }
 
 // The peer gave this lane up. Our end is closed before we confirm, so nothing more lands through
@@ -112,11 +117,8 @@ void Peer::close_given_up_lanes() {
       given_up_lanes_.push_back(index);
       continue;
     }
-    wire::Header confirm;
-    confirm.type = wire::FrameType::kLaneDownAck;
-    confirm.chunk = index;
-    control_.push_back(confirm);
-    control_waiting_.store(true, std::memory_order_release);
+    confirmed_lanes_.insert(index);
+    say_about_lane_locked(wire::FrameType::kLaneDownAck, index);
     if (PeerLane* carrier = lane_for_small_locked()) carrier->wake();
   }
 }

@@ -89,24 +89,44 @@ TEST(Crowd, ANotificationLongerThanThePeerTakesIsRefusedAndTheSessionLives) {
   EXPECT_EQ(arrived.bytes.size(), 1000u);
 }
 
-// Sent and forgotten, then the engine goes away: what was said before is delivered before.
-TEST(Crowd, NotificationsThatNobodyWaitsForArriveBeforeTheGoodbye) {
+// Sent and forgotten, then the peer is: what was said before is delivered before. Connects first if
+// `waits`. *gave_up: the goodbye was not patient enough, and said so.
+void expect_delivered_before_goodbye(bool waits, std::atomic<bool>* gave_up) {
   Engine target = make_engine(fault_options());
+  Engine client = make_engine(fault_options(), [&, shown = log_to_stderr()](tcpx_log_level level,
+                                                                            const char* line) {
+    if (shown) shown(level, line);
+    if (std::string_view(line).find("notifications that nobody waits for may not have arrived") !=
+        std::string_view::npos)
+      *gave_up = true;
+  });
+  tcpx_peer peer = 0;
+  ASSERT_TRUE(succeeded(client.connect(target.connection_info(), &peer)));
+  if (waits) {
+    ASSERT_TRUE(succeeded(client.peer_wait(peer, kLong)));
+  }
+  for (int i = 0; i < 20; ++i) {
+    tcpx_code code = client.notify(peer, "n" + std::to_string(i), Ms{0}).code();
+    EXPECT_TRUE(code == TCPX_DEADLINE || code == TCPX_OK) << tcpx_code_name(code);
+  }
+  ASSERT_TRUE(succeeded(client.disconnect(peer)));
+  if (*gave_up) return;
+  for (int i = 0; i < 20; ++i) {
+    Notification arrived;
+    ASSERT_TRUE(succeeded(target.next_notification(&arrived, patience(1'000)))) << "number " << i;
+  }
+}
+
+// The goodbye is patient for half a second. On a busy machine a connection may not be there by
+// then: the log says what may be lost, and the round has shown nothing.
+TEST(Crowd, NotificationsThatNobodyWaitsForArriveBeforeTheGoodbye) {
   for (int round = 0; round < 5; ++round) {
-    Engine client = make_engine(fault_options());
-    tcpx_peer peer = 0;
-    ASSERT_TRUE(succeeded(client.connect(target.connection_info(), &peer)));
-    if (round % 2) {
-      ASSERT_TRUE(succeeded(client.peer_wait(peer, kLong)));
-    }
-    for (int i = 0; i < 20; ++i) {
-      tcpx_code code = client.notify(peer, "n" + std::to_string(i), Ms{0}).code();
-      EXPECT_TRUE(code == TCPX_DEADLINE || code == TCPX_OK) << tcpx_code_name(code);
-    }
-    ASSERT_TRUE(succeeded(client.disconnect(peer)));
-    for (int i = 0; i < 20; ++i) {
-      Notification arrived;
-      ASSERT_TRUE(succeeded(target.next_notification(&arrived, Ms{1'000}))) << round << " " << i;
+    SCOPED_TRACE(round);
+    std::atomic<bool> gave_up{true};
+    for (int attempt = 0; gave_up; ++attempt) {
+      ASSERT_LT(attempt, kAttempts) << "not one of the goodbyes was patient enough";
+      gave_up = false;
+      ASSERT_NO_FATAL_FAILURE(expect_delivered_before_goodbye(round % 2 != 0, &gave_up));
     }
   }
 }
@@ -137,7 +157,12 @@ TEST(Crowd, NothingFromBeforeLandsInARegionThatIsResumed) {
     Pattern sentinel(90, static_cast<uint64_t>(round));
     fill(*memory.memory, 0, bytes, sentinel, 0);
     ASSERT_TRUE(eventually([&] { return refusals() > before; }, kLong)) << "it writes on and on";
-    ASSERT_TRUE(succeeded(owner.resume(memory.region)));
+    Result resumed;  // BUSY: the round trips took longer than it waits for
+    EXPECT_TRUE(eventually([&] {
+      resumed = owner.resume(memory.region);
+      return resumed.code() != TCPX_BUSY;
+    }));
+    ASSERT_TRUE(succeeded(resumed));
     for (Stopwatch watch; watch.elapsed() < Ms{50};)
       ASSERT_EQ(mismatch(*memory.memory, 0, bytes, sentinel, 0), -1) << "round " << round;
     writer("stop t{}", round);

@@ -7,6 +7,7 @@
 #include "../support/engines.h"
 #include "../support/peer.h"
 #include "../support/proc.h"
+#include "../support/rounds.h"
 
 namespace tcpx::test {
 

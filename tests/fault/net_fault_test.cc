@@ -186,6 +186,26 @@ class NetFault : public ::testing::Test {
     ASSERT_TRUE(succeeded(meet()));
     expect_both_ways_work("tcp");
   }
+  // Whether the fault of this process's plugin has come: for a call that hangs, that it is in it.
+  bool fired() const { return emulator_counters(plugin).faults_fired > 0; }
+  // Posts until the call that never returns is reached. A transfer that only takes long is not yet
+  // one that hangs. The time since the hang was known at the latest comes back in *watch.
+  void post_until_it_hangs(tcpx_op op, Stopwatch* watch) {
+    Result result;
+    for (int round = 0; round < 100 && result; ++round) {
+      *watch = {};
+      ASSERT_TRUE(succeeded(post(op)));
+      result = transfer.wait(Ms{200});
+      if (!result.in_progress()) continue;
+      EXPECT_LT(watch->elapsed(), patience(400)) << "a wait ends by its timeout";
+      if (fired()) break;
+      EXPECT_TRUE(eventually([&] { return fired() || !transfer.poll().in_progress(); }));
+      *watch = {};
+      result = transfer.poll();
+    }
+    ASSERT_TRUE(fired()) << "not one of the transfers came to the call that hangs";
+    ASSERT_TRUE(result.in_progress()) << result.text();
+  }
   // A call that never returns, in this process, once data moves. Other peers of the engine do not
   // notice, nor does the engine's service for new ones.
   void expect_hang_is_contained(const std::string& fault, tcpx_op op) {
@@ -195,15 +215,8 @@ class NetFault : public ::testing::Test {
     tcpx_remote_region good_remote = describe(good, good_memory.region);
     ASSERT_TRUE(succeeded(meet()));
     ASSERT_EQ(path(), "net");
-    Result result;
     Stopwatch watch;
-    for (int round = 0; round < 100 && result; ++round) {
-      watch = {};
-      ASSERT_TRUE(succeeded(post(op)));
-      result = transfer.wait(Ms{200});
-    }
-    ASSERT_TRUE(result.in_progress()) << result.text();
-    EXPECT_LT(watch.elapsed(), patience(400)) << "a wait ends by its timeout";
+    ASSERT_NO_FATAL_FAILURE(post_until_it_hangs(op, &watch));
 
     Stopwatch service;
     tcpx_peer good_id = 0;
@@ -216,7 +229,7 @@ class NetFault : public ::testing::Test {
     ASSERT_TRUE(succeeded(with_good.wait(kLong)));
     EXPECT_LT(service.elapsed(), patience(500)) << "a hanging plugin hangs nobody else";
 
-    result = transfer.wait(kLong);
+    Result result = transfer.wait(kLong);
     EXPECT_LT(watch.elapsed(), kConnectTimeout + kTicks);
     EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE) << transfer.error();
     EXPECT_NE(transfer.error().find("the net plugin hangs"), std::string::npos) << transfer.error();
@@ -471,7 +484,7 @@ TEST_F(NetFault, CancelDoesNotPromiseWhatAHangingPluginMayBreak) {
   start("hang_in@2:irecv", allowed());
   ASSERT_TRUE(succeeded(meet()));
   ASSERT_TRUE(succeeded(post(TCPX_READ)));
-  std::this_thread::sleep_for(Ms{50});
+  ASSERT_TRUE(eventually([&] { return fired(); })) << "the call that hangs was not reached";
   for (int time = 0; time < 2; ++time) {
     Stopwatch watch;
     Result result = transfer.cancel(Ms{100});
@@ -486,7 +499,7 @@ TEST_F(NetFault, DeregisterDoesNotPromiseWhatAHangingPluginMayBreak) {
   start("hang_in@2:isend", allowed({{"deadline", time_option(2'000)}}));
   ASSERT_TRUE(succeeded(meet()));
   ASSERT_TRUE(succeeded(post(TCPX_WRITE)));
-  std::this_thread::sleep_for(Ms{50});
+  ASSERT_TRUE(eventually([&] { return fired(); })) << "the call that hangs was not reached";
   Stopwatch watch;
   Result result = engine.deregister(local.region);
   EXPECT_LT(watch.elapsed(), patience(2'000) + kConnectTimeout + kTicks);

@@ -161,17 +161,18 @@ def make_connection_is_optional(test, place):
 
 @case(places=("two processes",), peers=2, ucx="loading connects, and may wait")
 def load_never_waits_for_the_peer(test, place):
-    """A stopped and a dead one: their metadata is taken at once, and another peer is served meanwhile."""
+    """A stopped and a dead one: their metadata is taken at once, and another peer is served meanwhile.
+    Who waited for either would do so for connect_timeout."""
     stopped, dead = test.peer("stopped"), test.peer("dead")
     blobs = [peer.metadata() for peer in (stopped, dead)]
     stopped.stop()
     dead.kill()
-    initiator = test.here("initiator")
+    initiator = test.here("initiator", params=test.params(connect_timeout="20s", handshake_timeout="20s"))
     for blob in blobs:
         started = time.monotonic()
         initiator.load(blob)
         took = time.monotonic() - started
-        require(took < 0.5, f"load took {took:.2f} s")
+        require(took < 3, f"load took {took:.2f} s")
     here = initiator.alloc("b", 5000)
     other = test.here("target")
     there = other.alloc("b", 5000)
@@ -181,7 +182,7 @@ def load_never_waits_for_the_peer(test, place):
         started = time.monotonic()
         initiator.unload(name)
         took = time.monotonic() - started
-        require(took < 1, f"unload took {took:.2f} s")
+        require(took < 3, f"unload took {took:.2f} s")
     stopped.go_on()
 
 
