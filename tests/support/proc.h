@@ -104,4 +104,17 @@ inline std::vector<int> connected_sockets() {
   return out;
 }
 
+// Those of them whose other end is that port.
+inline std::vector<int> sockets_to(uint16_t port) {
+  std::vector<int> out;
+  for (int fd : connected_sockets()) {
+    sockaddr_storage remote{};
+    socklen_t length = sizeof remote;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&remote), &length) == 0 &&
+        port_of(remote) == port)
+      out.push_back(fd);
+  }
+  return out;
+}
+
 }  // namespace tcpx::test

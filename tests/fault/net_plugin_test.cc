@@ -1,0 +1,157 @@
+// What a user of the net path sees when the plugin cannot be used, or does not come back from a
+// call.
+#include "net_fault_fixture.h"
+
+namespace tcpx::test {
+namespace {
+
+// ---- loading -----------------------------------------------------------------------------------
+
+TEST_F(NetFault, ExitInInitIsReportedAndThisProcessLives) {
+  set_faults("exit_in_init");
+  expect_no_plugin({}, "dies in init");
+}
+// An application that ignores its children, or waits for all of them itself, takes the exit status
+// away from whoever forks beside it.
+TEST_F(NetFault, ExitInInitIsReportedAlsoWhereTheExitStatusIsTakenAway) {
+  set_faults("exit_in_init");
+  ::signal(SIGCHLD, SIG_IGN);
+  expect_no_plugin({}, "dies in init");
+  ::signal(SIGCHLD, SIG_DFL);
+}
+TEST_F(NetFault, HangInInitIsReportedWithinConnectTimeout) {
+  set_faults("hang_in:init");
+  expect_no_plugin({}, "hangs in init");
+}
+TEST_F(NetFault, RefusedInitSaysWhatThePluginSaid) {
+  set_faults("no_such_fault");
+  expect_no_plugin({}, "no such fault");
+}
+TEST_F(NetFault, AMissingFileIsReported) {
+  expect_no_plugin({{"net_plugin", plugin + ".not"}}, "no net plugin file");
+}
+TEST_F(NetFault, ALibraryThatIsNoPluginIsReported) {
+  expect_no_plugin({{"net_plugin", "libm.so.6"}}, "no known symbol");
+}
+TEST_F(NetFault, AFileThatIsNoLibraryIsReported) {
+  std::string text = plugin + ".txt";
+  std::ofstream(text) << "not an ELF file\n";
+  expect_no_plugin({{"net_plugin", text}}, "not loadable");
+}
+TEST_F(NetFault, NoInterfaceIsReported) {
+  ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "nosuch", 1);
+  Engine none;
+  Result result = Engine::create(required(), &none);
+  EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE);
+  EXPECT_NE(result.text().find("no interface found"), std::string::npos) << result.text();
+}
+TEST_F(NetFault, ADeviceThatIsNotThereIsReported) {
+  Engine none;
+  Result result = Engine::create(required({{"net_devices", "eth77"}}), &none);
+  EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE);
+  EXPECT_NE(result.text().find("eth77"), std::string::npos) << result.text();
+}
+
+// ---- calls that never return -------------------------------------------------------------------
+
+TEST_F(NetFault, HangInTestIsContained) {
+  expect_hang_is_contained("hang_in@60:test", TCPX_WRITE);
+}
+TEST_F(NetFault, HangInIsendIsContained) {
+  expect_hang_is_contained("hang_in@2:isend", TCPX_WRITE);
+}
+TEST_F(NetFault, HangInIrecvIsContained) {
+  expect_hang_is_contained("hang_in@2:irecv", TCPX_READ);
+}
+TEST_F(NetFault, HangInRegmrIsContained) {
+  expect_hang_is_contained("hang_in@3:regmr", TCPX_WRITE);
+}
+TEST_F(NetFault, HangInConsumeIsContained) {
+  expect_hang_is_contained("hang_in@2:consume", TCPX_READ);
+}
+// Nobody can promise that a thread in the plugin will not use the memory; so nobody does.
+TEST_F(NetFault, CancelDoesNotPromiseWhatAHangingPluginMayBreak) {
+  start("hang_in@2:irecv", allowed());
+  ASSERT_TRUE(succeeded(meet()));
+  ASSERT_TRUE(succeeded(post(TCPX_READ)));
+  ASSERT_TRUE(eventually([&] { return fired(); })) << "the call that hangs was not reached";
+  for (int time = 0; time < 2; ++time) {
+    Stopwatch watch;
+    Result result = transfer.cancel(Ms{100});
+    EXPECT_LT(watch.elapsed(), kConnectTimeout + kTicks);
+    EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE) << result.text();
+    EXPECT_NE(result.text().find("do not free it"), std::string::npos) << result.text();
+    tcpx_code code = transfer.poll().code();  // who was first: the cancel, or the peer's end
+    EXPECT_TRUE(code == TCPX_CANCELLED || code == TCPX_PATH_UNAVAILABLE) << tcpx_code_name(code);
+  }
+}
+TEST_F(NetFault, DeregisterDoesNotPromiseWhatAHangingPluginMayBreak) {
+  start("hang_in@2:isend", allowed({{"deadline", time_option(2'000)}}));
+  ASSERT_TRUE(succeeded(meet()));
+  ASSERT_TRUE(succeeded(post(TCPX_WRITE)));
+  ASSERT_TRUE(eventually([&] { return fired(); })) << "the call that hangs was not reached";
+  Stopwatch watch;
+  Result result = engine.deregister(local.region);
+  EXPECT_LT(watch.elapsed(), patience(2'000) + kConnectTimeout + kTicks);
+  EXPECT_TRUE(result.code() == TCPX_DEADLINE || result.code() == TCPX_PATH_UNAVAILABLE)
+      << result.text();
+  EXPECT_NE(result.text().find("do not free"), std::string::npos) << result.text();
+}
+TEST_F(NetFault, HangInTestAtThePeerEndsItByLaneTimeout) {
+  start("", required(), "hang_in@60:test");
+  ASSERT_TRUE(succeeded(meet()));
+  Result result;
+  Stopwatch watch;
+  for (int round = 0; round < 100 && result; ++round) {
+    watch = {};
+    result = move(TCPX_WRITE);
+  }
+  EXPECT_EQ(result.code(), TCPX_PEER_TIMEOUT) << transfer.error();
+  EXPECT_LT(watch.elapsed(), kPeerTimeout + kNoticed);
+  peer->kill();
+}
+// In set-up: the lane, stream and all, is in the hands of the plugin.
+TEST_F(NetFault, HangInSetUpEndsTheConnectInTime) {
+  for (const char* call : {"listen", "connect", "accept"}) {
+    SCOPED_TRACE(call);
+    start(std::string("hang_in:") + call, allowed());
+    Stopwatch watch;
+    Result result = meet();
+    EXPECT_LT(watch.elapsed(), kConnectTimeout + kTicks);
+    EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE) << result.text();
+    EXPECT_NE(result.text().find("the net plugin hangs"), std::string::npos) << result.text();
+    Stopwatch end;
+    engine.destroy();
+    EXPECT_LT(end.elapsed(), kConnectTimeout + kTicks);
+    std::string next = plugin + "." + call;  // the next one reads its faults anew
+    std::filesystem::copy_file(TCPX_TEST_EMULATOR_PATH, next);
+    plugin = next;
+  }
+}
+// What is not a fence once is none after the peer was forgotten: the thread is still in the call.
+TEST_F(NetFault, DisconnectDoesNotMakeAHangingPluginHarmless) {
+  start("hang_in@2:irecv", allowed());
+  Local other = make_local(engine, kBytes, kReadWrite, 3);
+  ASSERT_TRUE(succeeded(meet()));
+  ASSERT_TRUE(succeeded(post(TCPX_READ)));
+  ASSERT_TRUE(eventually([&] { return fired(); })) << "the call that hangs was not reached";
+  ASSERT_TRUE(succeeded(engine.disconnect(id)));
+  for (tcpx_region region : {local.region, other.region}) {
+    Result result = engine.deregister(region);
+    EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE) << result.text();
+    EXPECT_NE(result.text().find("do not free"), std::string::npos) << result.text();
+  }
+}
+// On every lane, and all of them together take no longer than one.
+TEST_F(NetFault, HangInCloseHoldsUpNobody) {
+  start("hang_in:close", allowed({{"lanes", "4"}}));
+  ASSERT_TRUE(succeeded(meet()));
+  expect_both_ways_work("net");
+  Stopwatch watch;
+  EXPECT_TRUE(succeeded(engine.disconnect(id)));
+  engine.destroy();
+  EXPECT_LT(watch.elapsed(), kConnectTimeout + kTicks);
+}
+
+}  // namespace
+}  // namespace tcpx::test
