@@ -20,7 +20,9 @@ namespace tcpx::test {
 
 inline constexpr uint64_t kBytes = 8 << 20;
 inline constexpr Ms kLaneTimeout = patience(600), kConnectTimeout = patience(1'500);
-inline constexpr Ms kTicks = patience(700);  // until a thing is noticed that is looked for now and then
+inline constexpr Ms kGoodbye{500};  // to a peer that does not answer it
+inline constexpr Ms kTicks =
+    patience(700);  // until a thing is noticed that is looked for now and then
 
 class NetFault : public ::testing::Test {
  protected:
