@@ -6,10 +6,15 @@
 
 namespace tcpx_nixl {
 
-bool Connections::alive(const Connection& connection) const {
+tcpx_code Connections::state_of(const Connection& connection) const {
   tcpx_peer_info info;
-  return tcpx_peer_get(engine_, connection.peer, &info) == TCPX_OK &&
-         (info.state == TCPX_OK || info.state == TCPX_IN_PROGRESS);
+  tcpx_code code = tcpx_peer_get(engine_, connection.peer, &info);
+  return code == TCPX_OK ? info.state : code;
+}
+
+bool Connections::alive(const Connection& connection) const {
+  tcpx_code state = state_of(connection);
+  return state == TCPX_OK || state == TCPX_IN_PROGRESS;
 }
 
 tcpx_code Connections::load(const std::string& agent, const std::string& info) {
@@ -53,10 +58,8 @@ ConnectionPtr Connections::find(const std::string& agent) {
 // NIXL hears of a lost peer and has it loaded again. Of any other end (a plugin that hung, a limit)
 // it hears an error of one transfer: the next one must not find the same dead session.
 bool Connections::worth_another(const Connection& connection) const {
-  tcpx_peer_info info;
-  if (tcpx_peer_get(engine_, connection.peer, &info) != TCPX_OK) return true;
-  if (info.state == TCPX_OK || info.state == TCPX_IN_PROGRESS) return false;
-  return connection.agent == self_ || !is_peer_lost(info.state);
+  if (alive(connection)) return false;
+  return connection.agent == self_ || !is_peer_lost(state_of(connection));
 }
 
 void Connections::drop(const std::string& agent) {

@@ -41,8 +41,8 @@ class Connections {
   ConnectionPtr find(const std::string& agent);
   // Its transfers end soon; to wait for that, release them.
   void drop(const std::string& agent);
-  // Connected, or about to be.
-  bool alive(const Connection& connection) const;
+  // TCPX_OK, TCPX_IN_PROGRESS or how the session ended; TCPX_NOT_FOUND: it was dropped.
+  tcpx_code state_of(const Connection& connection) const;
   // Neither dropped nor replaced: what is posted on it may go.
   bool is_current(const Connection& connection) const;
   // The agent's name belongs to a newer session.
@@ -50,6 +50,7 @@ class Connections {
 
  private:
   tcpx_code load(const std::string& agent, const std::string& info, const Connection* instead_of);
+  bool alive(const Connection& connection) const;
   bool worth_another(const Connection& connection) const;
   ConnectionPtr look_up(const std::string& agent) const;
 

@@ -6,8 +6,9 @@ namespace tcpx_nixl {
 
 namespace {
 
-// Between the end of an agent's registrations and that of its sessions.
-constexpr std::chrono::milliseconds kLeavesWithin{200};
+// Between the end of an agent's registrations and that of its sessions: it may wait half a second
+// for confirmations of its last notifications.
+constexpr std::chrono::milliseconds kLeavesWithin{600};
 
 tcpx_post_args default_deadline() {
   tcpx_post_args args{};
@@ -47,16 +48,17 @@ tcpx_code Request::post(const tcpx_post_args& args) {
 
 tcpx_code Request::check(const Connections& connections) {
   tcpx_code code = poll();
-  return decided_ ? code : memory_gone(connections.alive(*connection_));
+  return decided_ ? code : memory_gone(connections.state_of(*connection_));
 }
 
 // An agent that ends takes its memory back first. Whether that is what we met shows soon; until
 // then nothing is said, because a lost peer and a mistake of the caller are handled differently.
-tcpx_code Request::memory_gone(bool peer_alive) {
-  if (peer_alive && std::chrono::steady_clock::now() - gone_since_ < kLeavesWithin)
+tcpx_code Request::memory_gone(tcpx_code session) {
+  bool alive = session == TCPX_OK;
+  if (alive && std::chrono::steady_clock::now() - gone_since_ < kLeavesWithin)
     return TCPX_IN_PROGRESS;
   decided_ = true;
-  if (!peer_alive) state_ = TCPX_PEER_CLOSED;
+  if (is_peer_lost(session)) state_ = session;
   return state_;
 }
 

@@ -36,7 +36,7 @@ class Request final : public nixlBackendReqH {
  private:
   tcpx_code post(const tcpx_post_args& args);
   tcpx_code poll();
-  tcpx_code memory_gone(bool peer_alive);
+  tcpx_code memory_gone(tcpx_code session);
   void ended(tcpx_code code);
   void report(tcpx_code code) const;
 

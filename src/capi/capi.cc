@@ -411,7 +411,9 @@ tcpx_code tcpx_next_notification(tcpx_engine* engine, int64_t timeout_ms, tcpx_p
                                  void* buffer, size_t* length) {
   if (engine == nullptr || length == nullptr || (buffer == nullptr && *length > 0))
     return bad("engine, buffer and length must not be null");
-  return engine->engine->shared().inbox->pop(deadline_of(timeout_ms, engine), peer, buffer, length);
+  tcpx::NoticeQueue& inbox = *engine->engine->shared().inbox;
+  if (timeout_ms == 0 && inbox.empty()) engine->engine->poll();
+  return inbox.pop(deadline_of(timeout_ms, engine), peer, buffer, length);
 }
 
 }  // extern "C"

@@ -267,13 +267,14 @@ EngineCore::~EngineCore() {
 // All of them together: a peer that is silent must not take the others' time.
 void EngineCore::say_goodbye(const std::vector<std::shared_ptr<Peer>>& peers,
                              const Status& status) {
-  Nanos give_up = now_ns() + kGoodbyePatience;
   for (auto& peer : peers) peer->end_transfers(status);
+  Nanos give_up = now_ns() + kGoodbyePatience;
   for (auto& peer : peers) peer->say_last_words(give_up);
   for (auto& peer : peers) peer->send_byes();
   give_up = now_ns() + kGoodbyePatience;
   for (auto& peer : peers) peer->await_their_close(give_up);
   for (auto& peer : peers) peer->end(status);
+  for (auto& peer : peers) peer->await_end();
 }
 
 // ---- accepting -----------------------------------------------------------------------------
@@ -478,6 +479,14 @@ Nanos EngineCore::tick(Nanos now) {
   for (size_t i = 0; i < connectors_.size(); ++i) connectors_[i]->tick(now);
   std::erase_if(connectors_, [](auto& connector) { return connector->finished(); });
   return now + (any ? kTick : kIdleTick);
+}
+
+// For who asks again and again without a transfer of its own, e.g. for notifications: where cores
+// are scarce it has the one that the loops' threads would need. Where they are not, those threads
+// are more than this one.
+void EngineCore::poll() {
+  if (!shared_.crowded_by(shared_.loops.size())) return;
+  for (auto& loop : shared_.loops) loop->poll();
 }
 
 void EngineCore::shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) {

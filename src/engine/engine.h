@@ -43,6 +43,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status deregister(uint64_t region);
   Status suspend(uint64_t region);
   Status resume(uint64_t region);
+  void poll();  // some progress, if that helps
   Status describe_region(uint64_t region, wire::RegionDescription* out);
 
   Status prepare(uint64_t peer, tcpx_op op, std::span<const tcpx_local_piece> local,

@@ -12,6 +12,7 @@ bool NoticeQueue::push(uint64_t peer, std::vector<uint8_t>&& bytes) {
   if (entries_.size() >= kMaxMessages || bytes.size() > kMaxBytes - bytes_) return false;
   bytes_ += bytes.size();
   entries_.push_back({peer, std::move(bytes)});
+  size_.store(entries_.size(), std::memory_order_release);
   changed_.notify_one();
   return true;
 }
@@ -28,6 +29,7 @@ tcpx_code NoticeQueue::pop(Nanos deadline, uint64_t* peer, void* buffer, size_t*
   if (peer != nullptr) *peer = entry.peer;
   bytes_ -= entry.bytes.size();
   entries_.pop_front();
+  size_.store(entries_.size(), std::memory_order_release);
   return TCPX_OK;
 }
 

@@ -1,6 +1,7 @@
 // Notifications that arrived and wait for the application. One queue per engine, bounded.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -22,6 +23,7 @@ class NoticeQueue {
   bool push(uint64_t peer, std::vector<uint8_t>&& bytes);
   // Waits until the deadline; TCPX_IN_PROGRESS if nothing came, TCPX_BUFFER_TOO_SMALL leaves it.
   tcpx_code pop(Nanos deadline, uint64_t* peer, void* buffer, size_t* length);
+  bool empty() const { return size_.load(std::memory_order_acquire) == 0; }
   void shut();  // wakes waiters; pops then give TCPX_SHUTDOWN once empty
 
  private:
@@ -32,6 +34,7 @@ class NoticeQueue {
   std::mutex mu_;
   std::condition_variable changed_;
   std::deque<Entry> entries_;
+  std::atomic<size_t> size_{0};  // of entries_
   uint64_t bytes_ = 0;
   bool shut_ = false;
 };

@@ -136,11 +136,8 @@ void Peer::ask_end(const Status& status) {
 void Peer::end(const Status& status) {
   LaneList all;
   {
-    std::unique_lock lock(mu);
-    if (state_ == State::kEnded) {
-      changed_.wait(lock, [&] { return end_done_; });  // as long as plugins may hang, no longer
-      return;
-    }
+    std::lock_guard lock(mu);
+    if (state_ == State::kEnded) return;
     state_ = State::kEnded;
     end_status_ = with_blast(status, TCPX_BLAST_PEER);
     for (auto& lane : lanes_)
@@ -194,12 +191,17 @@ bool Peer::holds_memory_for_ever() {
 }
 
 void Peer::say_goodbye(const Status& status, Nanos patience) {
-  Nanos give_up = deadline_after(now_ns(), patience);
   end_transfers(status);
-  say_last_words(give_up);
+  say_last_words(now_ns() + patience);
   send_byes();
-  await_their_close(give_up);
+  await_their_close(now_ns() + patience);
   end(status);
+  await_end();
+}
+
+void Peer::await_end() {
+  std::unique_lock lock(mu);
+  changed_.wait(lock, [&] { return end_done_; });  // as long as plugins may hang, no longer
 }
 
 void Peer::end_transfers(const Status& status) {

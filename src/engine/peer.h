@@ -76,8 +76,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // `on_up` runs, at once or on the service thread.
   void connected(std::function<void()> on_up);
   // Ends the session: closes lanes, then ends every transfer and notification with `status`.
-  // Idempotent: whoever comes second waits for the first. Not from a loop.
+  // Idempotent. Not from a loop. Who comes second does not wait for the first: await_end does, for
+  // those to whom it matters that nothing of the peer touches memory any more.
   void end(const Status& status);
+  void await_end();
   bool ended_wholly();
   // Tells the peer, waits shortly until it has closed too, then ends. Not from a loop. In steps, so
   // that no peer has to wait for the silence of another.
@@ -180,7 +182,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void watch_carrier(PeerLane& lane, Nanos now);
   bool held_up(Nanos now);
   bool end_refused(Nanos now);
-  bool end_left();
+  bool end_left(Nanos now);
   bool heard_every_bye_locked() const;
   void close_given_up_lanes();
   void say_about_lane_locked(wire::FrameType what, uint32_t index);
@@ -216,6 +218,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool left_ = false;     // the peer's goodbye has come, on one lane at least
   uint32_t left_ticks_ = 0, quiet_ticks_ = 0;  // since then; and without a byte on the other lanes
   uint64_t heard_leaving_ = 0;
+  Nanos last_left_tick_ = 0;
   bool end_done_ = false;                 // of state_ kEnded: lanes closed, transfers ended
   std::vector<uint32_t> given_up_lanes_;  // by the peer, who waits until they are closed here
   std::set<uint32_t> confirmed_lanes_;    // we have told the peer that they are

@@ -72,7 +72,10 @@ Loop::Asked PeerLane::ask_shut(const Status& status) {
 }
 
 void PeerLane::retire_loop() {
-  if (!own_loop_ || retired_.exchange(true) || loop_.stop()) return;
+  if (!own_loop_ || retired_.exchange(true)) return;
+  // Whoever asked for the close may have given up waiting for it: now it runs here.
+  if (loop_.stop())
+    return (void)shut(lane_error(TCPX_PEER_CLOSED, "the session has ended"), kNever);
   leave_behind(loop_owner_);
   shared_.hung_loops.fetch_add(1);
 }

@@ -44,8 +44,9 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
     if (leaving_ && heard_every_bye_locked()) ask_end(peer_left());
     if (leaving_) return;
     last = live_lanes_locked() == 0;
-    up = !last && became_up_locked();  // this lane may be what the others waited for
     bool fatal = status.blast() == TCPX_BLAST_PEER;
+    // This lane may be what the others waited for.
+    up = !last && !fatal && became_up_locked();
     if (!last && !fatal) {
       ++lanes_lost_;
       shared_.counters.lanes_lost.fetch_add(1);

@@ -58,7 +58,6 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
     t.live = true;
     t.live_at = live_.size();
     live_.push_back(transfer);
-    t.driving.store(nullptr);
     t.code.store(TCPX_IN_PROGRESS);
     enqueue_locked(transfer);
     shared_.counters.transfers_posted.fetch_add(1, std::memory_order_relaxed);
@@ -151,7 +150,7 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
     {
       std::lock_guard lock(mu);
       if (PeerLane* lane = lane_to_drive_locked(transfer)) loop = &lane->loop();
-      transfer.driving.store(loop);
+      if (loop != nullptr) transfer.driving.store(loop);
     }
     if (loop != nullptr && loop->drive_until(stop, deadline)) continue;
     // Someone else makes the progress, or there is no lane yet. Look again from time to time:

@@ -14,13 +14,15 @@ constexpr Nanos kStreamFollows = 50 * kMilli;
 constexpr Nanos kOtherSideKnows = 100 * kMilli;
 // Between the first goodbye of a peer and that on its last lane: this many ticks in which no other
 // lane was heard, since a lane that the peer did not have yet brings none. Ticks, not time: a
-// process that was stopped has not waited. And not for ever.
+// process that was stopped has not waited. Those count that are this far apart: others make the
+// service thread tick, too. And not for ever.
+constexpr Nanos kTicksApart = 15 * kMilli;
 constexpr uint32_t kGoodbyesFollow = 10;
 constexpr uint32_t kGoodbyesEnd = 50;
 }  // namespace
 
 void Peer::tick(Nanos now) {
-  if (held_up(now) || end_refused(now) || end_left()) return;
+  if (held_up(now) || end_refused(now) || end_left(now)) return;
   close_given_up_lanes();
   expire_deadlines(now);
   watch_lanes(now);
@@ -57,10 +59,11 @@ bool Peer::end_refused(Nanos now) {
   return true;
 }
 
-bool Peer::end_left() {
+bool Peer::end_left(Nanos now) {
   {
     std::lock_guard lock(mu);
-    if (!left_) return false;
+    if (!left_ || now - last_left_tick_ < kTicksApart) return false;
+    last_left_tick_ = now;
     uint64_t heard = 0;
     for (auto& lane : lanes_)
       if (lane && lane->open() && !lane->heard_bye) heard += lane->bytes_heard();

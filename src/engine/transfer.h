@@ -34,7 +34,8 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   std::shared_ptr<Peer> peer;
 
   std::atomic<int> code{kNotPosted};
-  std::atomic<Loop*> driving{nullptr};  // a waiter sleeps in this loop: nudge it at the end
+  // A waiter may sleep in this loop: nudge it at the end. Loops outlive transfers.
+  std::atomic<Loop*> driving{nullptr};
 
   // ---- guarded by peer->mu ----
   uint64_t id = 0;              // of this post, unique in the session

@@ -155,6 +155,14 @@ TEST_F(NetFault, SteeringRefusedIsAnErrorWhereNetIsRequired) {
 TEST_F(NetFault, SteeringSilentFallsBackToTcpWithinConnectTimeout) {
   expect_fallback("steering_silent", "were not set up in time");
 }
+// Comms that are connected and carry nothing, in one direction: one side has seen all there is to
+// see and waits for the other's word.
+TEST_F(NetFault, AProofThatNeverArrivesFallsBackToTcp) {
+  expect_fallback("data_hang@1", "were not set up in time");
+}
+TEST_F(NetFault, AProofThatNeverLeavesFallsBackToTcp) {
+  expect_fallback("data_hang@2", "were not set up in time");
+}
 // One lane has been set up, the other has not, and then its stream breaks: the first is enough.
 TEST_F(NetFault, ALaneLostInItsSetUpDoesNotKeepThePeerConnecting) {
   ::setenv("TCPX_EMU_DEVICES", "2", 1);

@@ -63,6 +63,8 @@ bool ask(Reaper& all, std::unique_lock<std::mutex>& lock, uint64_t number) {
     over = true;
   }
   if (!over) all.pending.splice(all.pending.end(), one);
+  bool alone = all.thread == 0 && !all.pending.empty() && !all.exiting;
+  if (alone) all.thread = number;  // who took over has finished and gone
   if (all.thread != number) return false;
   all.in_call_since = 0;
   return true;

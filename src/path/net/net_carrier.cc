@@ -29,6 +29,8 @@ constexpr Nanos kPollPause = 20 * kMicro;
 constexpr int kPollsInVain = 4;
 constexpr Nanos kSetupPause = 500 * kMicro;
 
+constexpr Nanos kPeersWord = kSecond;
+
 void nap(Nanos length) {
   // The default slack of 50 us would make a pause of 20 us one of 70.
   static thread_local bool precise = prctl(PR_SET_TIMERSLACK, 1000ul) == 0;
@@ -265,14 +267,16 @@ Status NetCarrier::poll(bool* more) {
   }
   if (state_ != State::kSettingUp) return {};
   Status status = advance_setup();
-  if (status.ok() && now_ns() > settings_.setup_deadline)
+  // With our proof sent and our word that we are bound the peer may be up, and send beside the
+  // stream: then there is no way back to the stream, only the end of the lane. So its own word is
+  // given some time more.
+  bool peer_may_be_up = proof_sent_ && bound_sent_;
+  if (status.ok() && now_ns() > settings_.setup_deadline + (peer_may_be_up ? kPeersWord : 0))
     status = setup_error(strf("the net plugin's comms were not set up in time: {}, {}, {}",
                               send_.is_open() ? "connected" : "connect pending",
                               receive_.is_open() ? "accepted" : "accept pending",
                               proof_arrived_ ? "proof seen" : "no proof seen"));
-  // With our proof seen and our word that we are bound the peer may be up, and send beside the
-  // stream: then there is no way back to the stream, only the end of the lane.
-  if (!status && proof_sent_ && bound_sent_) return status;
+  if (!status && peer_may_be_up) return status;
   if (!status) {
     fail_setup(status, true);
     return {};

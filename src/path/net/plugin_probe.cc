@@ -24,14 +24,16 @@ namespace tcpx::net {
 namespace {
 
 constexpr int kInitRefused = 101, kNoDevice = 102, kNotBound = 103;
-constexpr char kVerdict = '\x01';  // then one byte: how the child ended; nothing follows
+// Then one byte, and nothing follows: what the child found; or the status with which the plugin
+// wanted to exit.
+constexpr char kVerdict = '\x01', kExits = '\x02';
 constexpr Nanos kReapPatience = kSecond;
 int report_fd = -1;  // in the child only
 
 // Not only by the exit status: an application that ignores SIGCHLD, or waits for every child
 // itself, leaves us none.
-[[noreturn]] void end_child(int code) {
-  const char verdict[2] = {kVerdict, static_cast<char>(code)};
+[[noreturn]] void end_child(char kind, int code) {
+  const char verdict[2] = {kind, static_cast<char>(code)};
   (void)!write(report_fd, verdict, sizeof verdict);
   _exit(code);
 }
@@ -51,7 +53,7 @@ void child_log(int level, unsigned long, const char*, int, const char* format, .
 [[noreturn]] void child(void* library) {
   alarm(120);  // should the parent be gone
   // A plugin that calls exit() would run the application's exit handlers a second time, here.
-  on_exit([](int status, void*) { end_child(status); }, nullptr);
+  on_exit([](int status, void*) { end_child(kExits, status); }, nullptr);
   int code = kNotBound;
   for (int version = nccl::kNewestVersion; version >= nccl::kOldestVersion; --version) {
     char symbol[32];
@@ -67,7 +69,7 @@ void child_log(int level, unsigned long, const char*, int, const char* format, .
                                                                     : 0;
     break;
   }
-  end_child(code);
+  end_child(kVerdict, code);
 }
 
 // The last line of what the child said.
@@ -78,7 +80,9 @@ std::string last_line(std::string text) {
 }
 
 bool has_verdict(const std::string& said) {
-  return said.size() >= 2 && said[said.size() - 2] == kVerdict;
+  if (said.size() < 2) return false;
+  char kind = said[said.size() - 2];
+  return kind == kVerdict || kind == kExits;
 }
 
 // Whether the child has ended; *status is set if nobody took that from us.
@@ -104,8 +108,13 @@ bool collect(int fd, pid_t pid, Nanos deadline, std::string* said, int* status) 
       return true;  // and nothing is left to read
     }
     gone = gone || reaped(pid, status);
-    if (now_ns() > deadline) return false;
+    if (!gone && now_ns() > deadline) return false;
   }
+}
+
+std::string death(int status) {
+  if (WIFSIGNALED(status)) return strf("signal {}", WTERMSIG(status));
+  return strf("it ends the process with status {}", WEXITSTATUS(status));
 }
 
 // A child that hangs in a driver may not even die: then it is left.
@@ -141,23 +150,23 @@ Status probe_plugin(const std::string& file, Nanos patience) {
   dlclose(library);
   bool told = has_verdict(said);
   int code = told ? static_cast<unsigned char>(said.back()) : -1;
+  bool exits = told && said[said.size() - 2] == kExits;
   if (told) said.resize(said.size() - 2);
   std::string warning = last_line(said);
   std::string because = warning.empty() ? "it said nothing" : "its last warning: " + warning;
   if (!ended)
     return unavailable(strf("net plugin {} hangs in init: no answer within {} ms; {}", file,
                             patience / kMilli, because));
+  if (exits)
+    return unavailable(
+        strf("net plugin {} dies in init: it calls exit({}); {}", file, code, because));
   switch (code) {
     case 0: return {};
-    case -1:
-      return unavailable(strf("net plugin {} dies in init: signal {}; {}", file,
-                              WIFSIGNALED(status) ? strf("{}", WTERMSIG(status)) : "unknown",
-                              because));
     case kInitRefused: return unavailable(strf("net plugin {} refused init; {}", file, because));
     case kNoDevice: return unavailable(strf("net plugin {} has no device; {}", file, because));
+    case kNotBound: return unavailable(strf("net plugin {} has no known symbol", file));
     default:
-      return unavailable(
-          strf("net plugin {} dies in init: it calls exit({}); {}", file, code, because));
+      return unavailable(strf("net plugin {} dies in init: {}; {}", file, death(status), because));
   }
 }
 
