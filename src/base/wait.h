@@ -17,6 +17,10 @@ bool wait_until(std::condition_variable& cv, std::unique_lock<std::mutex>& lock,
     cv.wait(lock, predicate);
     return true;
   }
+  // Not left to the condition variable: a deadline that has passed still costs a sleep there, and
+  // who asks without a timeout asks again and again.
+  if (predicate()) return true;
+  if (deadline <= now_ns()) return false;
   std::chrono::steady_clock::time_point when{std::chrono::nanoseconds(deadline)};
   return cv.wait_until(lock, when, predicate);
 }

@@ -29,11 +29,11 @@ constexpr int kDozeMillis = 5;
 constexpr Nanos kBetweenPolls = kMicro;
 // Calls of poll() that follow each other this closely, so many times in a row, make a lease. It
 // lasts as long after the last one; the thread looks at it now and then, and takes over when it has
-// ended.
+// ended. Each look takes a core from somebody, so a lease that goes on is looked at more rarely.
 constexpr Nanos kPollsClose = 50 * kMicro;
 constexpr uint32_t kPollsForLease = 3;
 constexpr Nanos kLeaseLasts = 100 * kMicro;
-constexpr Nanos kLeaseWatch = 250 * kMicro;
+constexpr Nanos kLeaseWatch = 250 * kMicro, kLongestLeaseWatch = 2 * kMilli;
 constexpr int kRoundsPerPoll = 8;
 constexpr uint32_t kAlwaysWatched = EPOLLIN | EPOLLRDHUP | EPOLLET;
 }  // namespace
@@ -128,7 +128,8 @@ void Loop::drive_as_thread() {
       if (!drive_mu_.try_lock()) continue;
     }
     if (lease_holds(to) && !stopping_.load()) {
-      watch_lease();
+      lease_watch_ = std::min(2 * lease_watch_, kLongestLeaseWatch);
+      watch_lease(lease_watch_);
       drive_mu_.unlock();
       continue;
     }
@@ -163,11 +164,12 @@ void Loop::leave() {
   asleep_.store(true);
   bool pending = has_pending();
   bool leased = leased_;  // then the thread comes by itself when the lease has ended
+  Nanos watch = lease_watch_;
   drive_mu_.unlock();
   if (pending && !leased) signal();
   if (!thread_wants_.exchange(false)) return;
   if (leased)
-    watch_lease();  // it came while we were inside
+    watch_lease(watch);  // it came while we were inside
   else
     arm(true);
 }
@@ -206,8 +208,9 @@ void Loop::renew_lease(Nanos now) {
   last_polled_ = now;
   if (leased_ || polls_close_ < kPollsForLease) return;
   leased_ = true;
+  lease_watch_ = kLeaseWatch;
   arm(false);
-  watch_lease();
+  watch_lease(lease_watch_);
 }
 
 bool Loop::lease_holds(Nanos now) const {
@@ -215,9 +218,9 @@ bool Loop::lease_holds(Nanos now) const {
 }
 
 // Wakes the thread, which asks whether the lease still holds.
-void Loop::watch_lease() {
+void Loop::watch_lease(Nanos after) {
   itimerspec when{};
-  when.it_value.tv_nsec = kLeaseWatch;
+  when.it_value.tv_nsec = after;
   timerfd_settime(lease_timer_.get(), 0, &when, nullptr);
 }
 

@@ -143,7 +143,7 @@ class Loop {
   bool lock_for_poll();
   void renew_lease(Nanos now);
   bool lease_holds(Nanos now) const;
-  void watch_lease();
+  void watch_lease(Nanos after);
   void signal();
   void round_begins() {
     if (settings_.own_thread_only) round_began_.store(now_ns(), std::memory_order_relaxed);
@@ -192,6 +192,7 @@ class Loop {
   bool spun_in_vain_ = false;  // gave up spinning before this sleep
   uint32_t spins_skipped_ = 0;
   bool leased_ = false;       // to who polls; the outer epoll is not armed
+  Nanos lease_watch_ = 0;     // until the thread looks again
   Nanos last_polled_ = 0;     // by a caller
   uint32_t polls_close_ = 0;  // in a row
 
