@@ -1,4 +1,6 @@
 // Notifications: any bytes, exactly once, after the data.
+#include <sys/resource.h>
+
 #include <set>
 
 #include "fixture.h"
@@ -154,6 +156,25 @@ TEST(NotificationOrder, DataIsVisibleTheMomentTheNotificationIsSeen) {
   receiver.join();
   EXPECT_EQ(seen, rounds);
   EXPECT_EQ(bad, 0u);
+}
+
+// Who asks again and again must not pay a sleep each time, as a condition variable would have it.
+TEST(NotificationAsking, WithoutATimeoutDoesNotSleep) {
+  Pair pair(loopback_options());
+  auto sleeps = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+  };
+  constexpr long kTimes = 2'000;
+  long before = sleeps();
+  Notification note;
+  tcpx_peer peer = 0;
+  for (long i = 0; i < kTimes; ++i) {
+    EXPECT_TRUE(pair.a.next_notification(&note, Ms{0}).in_progress());
+    EXPECT_TRUE(pair.a.accept(&peer, Ms{0}).in_progress());
+  }
+  EXPECT_LT(sleeps() - before, kTimes / 10);
 }
 
 TEST(NotificationBuffer, TooSmallABufferLeavesItQueued) {
