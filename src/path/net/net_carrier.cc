@@ -266,20 +266,25 @@ Status NetCarrier::poll(bool* more) {
     return {};
   }
   if (state_ != State::kSettingUp) return {};
-  Status status = advance_setup();
-  // With our proof sent and our word that we are bound the peer may be up, and send beside the
-  // stream: then there is no way back to the stream, only the end of the lane. So its own word is
-  // given some time more.
-  bool peer_may_be_up = proof_sent_ && bound_sent_;
-  if (status.ok() && now_ns() > settings_.setup_deadline + (peer_may_be_up ? kPeersWord : 0))
-    status = setup_error(strf("the net plugin's comms were not set up in time: {}, {}, {}",
-                              send_.is_open() ? "connected" : "connect pending",
-                              receive_.is_open() ? "accepted" : "accept pending",
-                              proof_arrived_ ? "proof seen" : "no proof seen"));
-  if (!status && peer_may_be_up) return status;
-  if (!status) {
-    fail_setup(status, true);
-    return {};
+  if (setup_failure_.ok()) {
+    setup_failure_ = advance_setup();
+    if (setup_failure_.ok() && now_ns() > settings_.setup_deadline)
+      setup_failure_ =
+          setup_error(strf("the net plugin's comms were not set up in time: {}, {}, {}",
+                           send_.is_open() ? "connected" : "connect pending",
+                           receive_.is_open() ? "accepted" : "accept pending",
+                           proof_arrived_ ? "proof seen" : "no proof seen"));
+    failed_at_ = now_ns();
+  }
+  if (!setup_failure_.ok()) {
+    // With our proof sent and our word that we are bound the peer may be up, and send beside the
+    // stream: then there is no way back to the stream, only the end of the lane. If it is not, it
+    // says so; its word may be behind what broke.
+    if (!proof_sent_ || !bound_sent_) {
+      fail_setup(setup_failure_, true);
+      return {};
+    }
+    if (now_ns() - failed_at_ > kPeersWord) return setup_failure_;
   }
   if (state_ == State::kSettingUp) nap(kSetupPause);
   *more = true;

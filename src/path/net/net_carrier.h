@@ -86,6 +86,8 @@ class NetCarrier final : public Carrier {
   alignas(16) nccl::DeviceHandle device_handle_{};
   void* listen_comm_ = nullptr;
   bool peer_ready_ = false, proof_sent_ = false, bound_sent_ = false, peer_bound_ = false;
+  Status setup_failure_;  // ours; what becomes of the lane may hang on the peer's word
+  Nanos failed_at_ = 0;
   wire::Digest proof_received_{};
   RxChunk proof_chunk_;
   bool proof_arrived_ = false;
