@@ -24,6 +24,16 @@ class SilentPeer : public ::testing::Test {
     EXPECT_TRUE(lane->handshake(first->session_key()));
     return lane;
   }
+  // Lanes are given up soon, the peer is not. Returns the second lane.
+  std::unique_ptr<RawClient> start_with_two_lanes() {
+    start({{"lanes", "2"},
+           {"keepalive", time_option(50)},
+           {"lane_timeout", time_option(200)},
+           {"peer_timeout", time_option(20'000)}});
+    first->hello.lanes = 2;
+    EXPECT_TRUE(first->handshake());
+    return join_lane(1);
+  }
   // As the peer would describe memory of its own.
   tcpx_remote_region region(uint64_t length) const {
     tcpx_remote_region out{};
@@ -42,13 +52,7 @@ class SilentPeer : public ::testing::Test {
 // All lanes are silent for longer than lane_timeout, as after a pause of the peer. Then one speaks
 // first; the other is a moment later, not dead.
 TEST_F(SilentPeer, ALaneIsNotGivenUpBecauseAnotherIsHeardFirstAfterAPause) {
-  start({{"lanes", "2"},
-         {"keepalive", time_option(50)},
-         {"lane_timeout", time_option(200)},
-         {"peer_timeout", time_option(20'000)}});
-  first->hello.lanes = 2;
-  ASSERT_TRUE(first->handshake());
-  auto second = join_lane(1);
+  std::unique_ptr<RawClient> second = start_with_two_lanes();
   ASSERT_TRUE(first->ping());
   ASSERT_TRUE(second->ping());
   std::this_thread::sleep_for(patience(500));
@@ -61,13 +65,7 @@ TEST_F(SilentPeer, ALaneIsNotGivenUpBecauseAnotherIsHeardFirstAfterAPause) {
 
 // The opposite: one that stays silent while the other speaks is given up.
 TEST_F(SilentPeer, ALaneThatStaysSilentWhileAnotherSpeaksIsGivenUp) {
-  start({{"lanes", "2"},
-         {"keepalive", time_option(50)},
-         {"lane_timeout", time_option(200)},
-         {"peer_timeout", time_option(20'000)}});
-  first->hello.lanes = 2;
-  ASSERT_TRUE(first->handshake());
-  auto second = join_lane(1);
+  std::unique_ptr<RawClient> second = start_with_two_lanes();
   ASSERT_TRUE(second->ping());
   EXPECT_TRUE(eventually(
       [&] {
