@@ -32,12 +32,6 @@ void set_call_timeouts(int fd) {
       fail_errno(kExitEnvironment, "raw: setsockopt(SO_RCVTIMEO)", errno);
 }
 
-void pause_cpu() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
-
 long futex(const std::atomic<uint32_t>& word, int op, uint32_t value, const timespec* timeout) {
   static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
   return syscall(SYS_futex, &word, op | FUTEX_PRIVATE_FLAG, value, timeout, nullptr, 0);

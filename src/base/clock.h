@@ -24,17 +24,20 @@ inline Nanos deadline_after(Nanos now, Nanos delay) {
   return delay >= kNever - now ? kNever : now + delay;
 }
 
-// Lets time pass without a system call, and leaves the core's other thread the execution units.
+// Leaves the core's other thread the execution units for a moment.
+inline void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Lets time pass without a system call.
 inline void relax(Nanos length) {
   Nanos until = now_ns() + length;
   do {
-    for (int i = 0; i < 8; ++i) {
-#if defined(__x86_64__) || defined(__i386__)
-      __builtin_ia32_pause();
-#elif defined(__aarch64__)
-      asm volatile("yield");
-#endif
-    }
+    for (int i = 0; i < 8; ++i) pause_cpu();
   } while (now_ns() < until);
 }
 

@@ -65,6 +65,7 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
       return lane_error(TCPX_PROTOCOL_ERROR, strf("lane {} exists already", index));
     lanes_[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
     lane = lanes_[index].get();
+    several_lanes_.store(lanes_.size() > 1, std::memory_order_relaxed);
   }
   Status status = lane->start(factory);
   if (!status) lane->retire_loop();
@@ -123,7 +124,7 @@ void Peer::lane_settled(PeerLane& lane, const Status& status) {
 }
 
 Status Peer::wait_connected(Nanos deadline) {
-  std::unique_lock lock(mu);
+  std::unique_lock<std::mutex> lock(mu);
   wait_until(changed_, lock, deadline, [&] { return state_ != State::kConnecting; });
   if (state_ == State::kUp) return {};
   return state_ == State::kEnded ? end_status_ : Status::in_progress();
@@ -200,7 +201,7 @@ void Peer::say_goodbye(const Status& status, Nanos patience) {
 }
 
 void Peer::await_end() {
-  std::unique_lock lock(mu);
+  std::unique_lock<std::mutex> lock(mu);
   changed_.wait(lock, [&] { return end_done_; });  // as long as plugins may hang, no longer
 }
 
@@ -215,7 +216,7 @@ void Peer::end_transfers(const Status& status) {
 
 // Notifications that nobody waits for are on their way, or will be when the lanes are there.
 void Peer::say_last_words(Nanos deadline) {
-  std::unique_lock lock(mu);
+  std::unique_lock<std::mutex> lock(mu);
   wait_until(changed_, lock, deadline,
              [&] { return pending_notices_.empty() || state_ == State::kEnded; });
 }
@@ -234,7 +235,7 @@ void Peer::send_byes() {
 
 // The peer closes when it has seen the goodbye; our close then cannot destroy it in flight.
 void Peer::await_their_close(Nanos deadline) {
-  std::unique_lock lock(mu);
+  std::unique_lock<std::mutex> lock(mu);
   wait_until(changed_, lock, deadline,
              [&] { return live_lanes_locked() == 0 || state_ == State::kEnded; });
 }
@@ -258,6 +259,10 @@ Status Peer::end_status() {
 
 LaneList Peer::lanes() {
   std::lock_guard lock(mu);
+  return lanes_locked();
+}
+
+LaneList Peer::lanes_locked() const {
   LaneList out;
   for (auto& lane : lanes_)
     if (lane && lane->started()) out.add(lane.get());

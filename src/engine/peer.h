@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/brief_mutex.h"
 #include "engine/peer_lane.h"
 #include "engine/shared.h"
 #include "engine/transfer.h"
@@ -36,12 +37,6 @@ struct Notice {
 
   // Nobody else will hear how it ended.
   bool is_lone() const { return left_alone && transfer == nullptr; }
-};
-
-struct ChunkWork {
-  std::shared_ptr<TransferState> transfer;
-  uint64_t transfer_id = 0;
-  uint32_t chunk = 0;
 };
 
 // Lanes without an allocation.
@@ -139,6 +134,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::string name();
   const auth::Key& session_key() const { return session_key_; }
   LaneList lanes();  // all that ever started
+  bool has_several_lanes() const { return several_lanes_.load(std::memory_order_relaxed); }
   uint32_t live_lanes();
   std::string interfaces();
   void set_connect_note(std::string note) {
@@ -156,7 +152,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   }
   std::string path();
 
-  std::mutex mu;
+  BriefMutex mu;
   const bool inbound;
 
  private:
@@ -166,8 +162,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // How long the service thread waits for a lane's thread, which may be in a plugin's call.
   static constexpr Nanos kServicePatience = 100 * kMilli;
 
-  void start(PeerLane& first, bool spread, bool is_long);
+  void start(PeerLane& first, const LaneList& others, bool is_long);
+  LaneList lanes_locked() const;
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
+  void deal_locked(const std::shared_ptr<TransferState>& transfer, const LaneList& lanes);
+  ChunkWork hand_out_locked(const std::shared_ptr<TransferState>& transfer, uint32_t lane);
   void enqueue_locked(const std::shared_ptr<TransferState>& transfer);
   void progress_locked(const std::shared_ptr<TransferState>& transfer);
   void finish_locked(TransferState& transfer, tcpx_code code);
@@ -244,6 +243,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::atomic<bool> control_waiting_{false};
   std::atomic<bool> notices_waiting_{false};
   std::atomic<bool> chunks_waiting_{false};
+  std::atomic<bool> several_lanes_{false};
   std::map<uint64_t, std::shared_ptr<Notice>> pending_notices_;  // not confirmed
   uint64_t next_notice_id_ = 1;
   uint64_t notices_seen_below_ = 1;  // all smaller ids arrived

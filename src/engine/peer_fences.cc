@@ -69,7 +69,7 @@ Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadli
   Status peer_end;
   {
     // WRITE: what is out lands or is refused before its answer comes. READ: nothing to wait for.
-    std::unique_lock lock(mu);
+    std::unique_lock<std::mutex> lock(mu);
     transfer->held |= !let_go;
     ++transfer->waiters;
     confirmed = transfer->plan.op == TCPX_READ || transfer->held ||

@@ -18,6 +18,7 @@ constexpr Nanos kFencePatience = 200 * kMilli;
 constexpr uint32_t kMinWindow = 2;
 constexpr uint32_t kFirstWindow = 4;  // before a rate is known
 constexpr Nanos kRateSpan = kMilli;
+constexpr uint64_t kLongWrite = 64u << 10;
 
 // The thread of this loop hangs in a plugin and may come back: the loop is never freed.
 void leave_behind(std::shared_ptr<Loop> loop) {
@@ -118,11 +119,28 @@ void PeerLane::fill() {
   while (peer_.next_control(&control)) send_small(control);
   while (std::shared_ptr<Notice> notice = peer_.next_notice(*this)) send_notice(std::move(notice));
   ChunkWork work;
-  while (may_hold_more() && lane_->payload_credit() > 0 && peer_.next_chunk(*this, &work))
-    send_chunk(std::move(work));
+  while (may_hold_more() && lane_->payload_credit() > 0 &&
+         (take_dealt(&work) || peer_.next_chunk(*this, &work))) {
+    bool long_write = send_chunk(std::move(work)) >= kLongWrite;
+    // Sending it takes a while. The other lanes want theirs first; the lane asks again behind it.
+    if (long_write && peer_.has_several_lanes()) break;
+  }
 }
 
-void PeerLane::send_chunk(ChunkWork work) {
+void PeerLane::deal(ChunkWork work) {
+  dealt_work_ = std::move(work);
+  dealt_.store(true, std::memory_order_release);
+}
+
+bool PeerLane::take_dealt(ChunkWork* out) {
+  if (!dealt_.load(std::memory_order_acquire)) return false;
+  *out = std::move(dealt_work_);
+  dealt_.store(false, std::memory_order_release);
+  return true;
+}
+
+// Returns the payload that leaves with it.
+uint64_t PeerLane::send_chunk(ChunkWork work) {
   TransferState& transfer = *work.transfer;
   const Chunk& chunk = transfer.plan.chunks[work.chunk];
   auto entry = std::find_if(outstanding_.begin(), outstanding_.end(),
@@ -163,6 +181,7 @@ void PeerLane::send_chunk(ChunkWork work) {
   shared_.counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) shared_.counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
   lane_->queue(frame);
+  return is_read ? 0 : chunk.bytes;
 }
 
 PeerLane::Outstanding* PeerLane::find(uint64_t transfer_id, uint32_t chunk) {
@@ -483,6 +502,11 @@ void PeerLane::send_bye() {
 
 size_t PeerLane::stop(const TransferState& transfer, bool forget) {
   drain_placings();
+  if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer) {
+    ChunkWork work;
+    take_dealt(&work);
+    peer_.settle(work, index_, TCPX_CANCELLED, "the caller");
+  }
   size_t moving = 0;
   for (Outstanding& entry : outstanding_) {
     if (!entry.used || entry.transfer.get() != &transfer) continue;

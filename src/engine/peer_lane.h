@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "engine/shared.h"
+#include "engine/transfer.h"
 #include "path/lane.h"
 
 namespace tcpx {
 
 class Peer;
-struct ChunkWork;
 struct Notice;
-struct TransferState;
 
 class PeerLane final : public LaneSink {
  public:
@@ -54,6 +53,10 @@ class PeerLane final : public LaneSink {
   }
   uint64_t last_pong() const { return last_pong_.load(); }
   uint32_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
+  // Gives it a chunk for which it need not ask. With the peer's mu held, to an open lane that has
+  // none.
+  void deal(ChunkWork work);
+  bool idle() const { return in_flight() == 0 && !dealt_.load(std::memory_order_acquire); }
   double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes per ns; 0: unknown
   // Equal for lanes on the same interface.
   size_t rail() const { return rail_.load(std::memory_order_relaxed); }
@@ -70,6 +73,7 @@ class PeerLane final : public LaneSink {
 
   // ---- in the exclusive section (facts of the lane: any thread, once open) ----
   Lane& lane() { return *lane_; }
+  bool take_dealt(ChunkWork* out);
   // Stops touching the memory of this transfer. Chunks whose answer is due are awaited, unless
   // `forget` (then their answers are dropped) or they are READs. Returns how many placings still
   // touch the memory.
@@ -112,7 +116,7 @@ class PeerLane final : public LaneSink {
   };
 
   // Our chunks.
-  void send_chunk(ChunkWork work);
+  uint64_t send_chunk(ChunkWork work);
   Outstanding* find(uint64_t transfer_id, uint32_t chunk);
   void settle(Outstanding& entry, tcpx_code code);
   bool may_hold_more() const;
@@ -158,6 +162,8 @@ class PeerLane final : public LaneSink {
   std::atomic<uint64_t> last_pong_{0};
   std::atomic<uint64_t> peer_received_{0};
   std::atomic<uint32_t> in_flight_{0};
+  std::atomic<bool> dealt_{false};  // dealt_work_ is the lane's; else the dealer's
+  ChunkWork dealt_work_;
   bool bye_sent_ = false;
   bool waiting_staging_ = false;
 

@@ -38,6 +38,8 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
   Status why = status;
   {
     std::lock_guard lock(mu);
+    // No more are dealt to a lane that is not open. This one never left.
+    if (ChunkWork dealt; lane.take_dealt(&dealt)) reads.push_back(std::move(dealt));
     if (refusal_is_certain_) why = refusal_;
     changed_.notify_all();
     if (state_ == State::kEnded) return;  // end() settles everything

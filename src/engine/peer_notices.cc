@@ -25,7 +25,7 @@ Status Peer::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
     lane = lane_for_small_locked();
   }
   if (lane != nullptr) lane->loop().try_exclusive([&] { lane->lane().flush(kPostBudget); });
-  std::unique_lock lock(mu);
+  std::unique_lock<std::mutex> lock(mu);
   if (wait_until(notice->ended, lock, deadline, [&] { return notice->confirmed; }))
     return notice->status;
   notice->left_alone = true;

@@ -20,6 +20,14 @@ namespace tcpx {
 class Loop;
 class Peer;
 struct Notice;
+struct TransferState;
+
+// A chunk on its way to a lane and back.
+struct ChunkWork {
+  std::shared_ptr<TransferState> transfer;
+  uint64_t transfer_id = 0;
+  uint32_t chunk = 0;
+};
 
 inline constexpr int kNotPosted = -1;
 inline constexpr uint32_t kAnyLane = UINT32_MAX;

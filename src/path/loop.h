@@ -40,6 +40,8 @@ class LoopSource {
   virtual void on_wake() = 0;
   // Unfinished work that no event announces. Returns whether there is more.
   virtual bool on_hot() = 0;
+  // Asked instead of epoll while the loop spins. Returns whether anything came.
+  virtual bool on_spin() { return false; }
 };
 
 class Loop {
@@ -103,6 +105,8 @@ class Loop {
   // makes room all the time, and each time would wake somebody who has nothing to send.
   void watch_room(uint32_t index, int fd, bool on);
   void make_hot(uint32_t index);
+  // The source that has heard something last is the one to ask while spinning.
+  void heard(uint32_t index) { last_heard_ = index; }
   // Lanes say whether they expect traffic, so that the loop spins longer before it sleeps.
   void engage(int delta) { engaged_ += delta; }
 
@@ -121,6 +125,7 @@ class Loop {
   static constexpr uint32_t kMaxSources = 1 << 16;
   static constexpr uint32_t kWakeIndex = UINT32_MAX;
   static constexpr uint32_t kLeaseIndex = UINT32_MAX - 1;
+  static constexpr uint32_t kNoSource = UINT32_MAX;
 
   explicit Loop(const Settings& settings);
   void thread_main();
@@ -128,6 +133,7 @@ class Loop {
   bool others_may_drive() const { return !settings_.own_thread_only || stopped_.load(); }
   bool poll_once();  // whether anything happened
   bool poll_events(int timeout_ms);
+  bool may_ask_directly();
   bool run_commands();
   void run_late_commands();
   bool run_wakes();
@@ -183,6 +189,9 @@ class Loop {
   std::vector<uint32_t> hot_;
   std::vector<uint32_t> hot_scratch_;
   uint32_t hot_polls_ = 0;
+  uint32_t last_heard_ = kNoSource;
+  uint32_t direct_polls_ = 0;
+  int waiting_for_room_ = 0;  // sources
   int engaged_ = 0;
   // Spinning pays while the other side has a core of its own to answer on; if it has to wait for
   // ours, every spin delays it. What the last spins brought decides how long the next one is.

@@ -9,8 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "config/options.h"
-#include "engine/engine.h"
+#include "core_pair.h"
 
 namespace tcpx {
 namespace {
@@ -83,18 +82,6 @@ class SlowPlacer final : public Placer {
   uint64_t last_ = 0;
 };
 
-std::unique_ptr<EngineCore> make_engine(Placer* placer) {
-  static const char* const no_environment[] = {nullptr};
-  Config config;
-  Status status = load_config({{"interfaces", "lo"}, {"chunk_bytes", "64K"}, {"lanes", "2"}},
-                              no_environment, &config);
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  std::unique_ptr<EngineCore> engine;
-  status = EngineCore::create(config, Log(), placer, &engine);
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  return engine;
-}
-
 uint8_t pattern(size_t i, int round) {
   return static_cast<uint8_t>((i * 0x9E3779B97F4A7C15ull >> 29) ^ static_cast<size_t>(round * 37));
 }
@@ -102,35 +89,23 @@ uint8_t pattern(size_t i, int round) {
 // `target` places slowly what is written to it; `source` places slowly what it reads.
 struct SlowPair {
   SlowPlacer source_placer, target_placer;
-  std::vector<uint8_t> local, remote;  // outlive the engines
-  std::unique_ptr<EngineCore> source, target;
-  uint64_t local_region = 0, remote_region = 0, peer = 0;
-  tcpx_remote_region described{};
+  CorePair engines;
+  std::vector<uint8_t>&local, &remote;
+  std::unique_ptr<EngineCore>& target;
+  uint64_t& remote_region;
 
   SlowPair(size_t bytes, size_t buffers, Nanos delay)
       : source_placer(buffers, delay),
         target_placer(buffers, delay),
-        local(bytes),
-        remote(bytes),
-        source(make_engine(&source_placer)),
-        target(make_engine(&target_placer)) {
-    EXPECT_TRUE(source->register_memory(local.data(), bytes, 0, &local_region).ok());
-    EXPECT_TRUE(target->register_memory(remote.data(), bytes, 3, &remote_region).ok());
-    EXPECT_TRUE(source->connect(target->connection_info(), &peer).ok());
-    std::copy(target->id().begin(), target->id().end(), described.engine_id);
-    described.id = remote_region;
-    described.length = bytes;
-    described.access = 3;
-  }
+        engines(bytes, &source_placer, &target_placer),
+        local(engines.local),
+        remote(engines.remote),
+        target(engines.target),
+        remote_region(engines.remote_region) {}
   std::shared_ptr<TransferState> post(tcpx_op op) {
-    tcpx_local_piece from{local_region, 0, local.size()};
-    tcpx_remote_piece to{&described, 0, remote.size()};
-    std::shared_ptr<TransferState> transfer;
-    Status status = source->prepare(peer, op, {&from, 1}, {&to, 1}, &transfer);
-    EXPECT_TRUE(status.ok()) << status.to_string();
+    auto transfer = engines.prepare(op);
     sync();
-    status = transfer->peer->post(transfer, nullptr, now_ns() + 20 * kSecond);
-    EXPECT_TRUE(status.ok()) << status.to_string();
+    engines.post(transfer);
     return transfer;
   }
   void sync() {

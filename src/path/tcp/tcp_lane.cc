@@ -26,7 +26,7 @@ constexpr char kNoPacing[] = "reno";  // in every kernel
 // In the middle of a payload the next bytes are due at once: for this long the lane is polled
 // directly instead of through epoll.
 constexpr Nanos kEagerFor = 20 * kMicro;
-constexpr Nanos kBetweenTries = kMicro;  // as in the loop: the sender needs the socket's lock too
+constexpr Nanos kBetweenTries = kMicro;  // the sender needs the socket's lock too
 // With more payload than this to come, fewer bytes are no event. Every event costs the sender's
 // core (on loopback; the interrupt's core otherwise) a walk through two epoll sets, for each 64
 // KiB.
@@ -105,6 +105,13 @@ bool TcpLane::on_hot() {
   }
   work();
   return open_ && more;
+}
+
+bool TcpLane::on_spin() {
+  uint64_t before = counters_.bytes_in.load(std::memory_order_relaxed);
+  readable_ = true;
+  work();
+  return counters_.bytes_in.load(std::memory_order_relaxed) != before;
 }
 
 void TcpLane::work() {
@@ -189,6 +196,7 @@ bool TcpLane::receive(uint64_t budget) {
     Nanos now = now_ns();
     counters_.last_receive.store(now, std::memory_order_relaxed);
     eager_until_ = now + kEagerFor;
+    if (open_) loop_.heard(source_index_);
     if (open_ && phase_ == Phase::kPayload && !readable_) loop_.make_hot(source_index_);
   }
   return false;
@@ -660,6 +668,7 @@ void TcpLane::close(const Status& status) {
   if (!open_) return;
   open_ = false;
   if (engaged_) loop_.engage(-1);
+  if (watching_room_) loop_.watch_room(source_index_, fd_.get(), false);
   loop_.remove(source_index_, fd_.get());
   fd_.reset();
   if (carrier_ != nullptr) carrier_->close();

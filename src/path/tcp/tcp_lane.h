@@ -30,6 +30,7 @@ class TcpLane final : public Lane, private CarrierHost {
   void on_events(uint32_t events) override;
   void on_wake() override;
   bool on_hot() override;
+  bool on_spin() override;
 
   void queue(TxFrame* frame) override;
   bool unqueue(TxFrame* frame) override;

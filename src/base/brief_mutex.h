@@ -1,0 +1,27 @@
+// A mutex for sections that last less than a microsecond: whoever finds it taken tries again for a
+// while before it sleeps. To be put to sleep and woken costs ten times the section (four lanes that
+// began 1 MiB at the same time: the last one had its chunk after 12 us instead of 4).
+#pragma once
+
+#include <mutex>
+
+#include "base/clock.h"
+
+namespace tcpx {
+
+// Where a condition variable waits, std::unique_lock<std::mutex> takes it as what it is.
+class BriefMutex : public std::mutex {
+ public:
+  void lock() {
+    for (int i = 0; i < kTries; ++i) {
+      if (try_lock()) return;
+      pause_cpu();
+    }
+    std::mutex::lock();
+  }
+
+ private:
+  static constexpr int kTries = 100;  // a few microseconds
+};
+
+}  // namespace tcpx

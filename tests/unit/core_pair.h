@@ -1,0 +1,63 @@
+// Two engines in this process, below the public API: `source` writes to and reads from `target`.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "config/options.h"
+#include "engine/engine.h"
+
+namespace tcpx {
+
+struct CorePair {
+  std::vector<uint8_t> local, remote;  // outlive the engines
+  std::unique_ptr<EngineCore> source, target;
+  uint64_t local_region = 0, remote_region = 0, peer = 0;
+  tcpx_remote_region described{};
+
+  explicit CorePair(size_t bytes, Placer* source_placer = nullptr, Placer* target_placer = nullptr)
+      : local(bytes),
+        remote(bytes),
+        source(make_engine(source_placer)),
+        target(make_engine(target_placer)) {
+    EXPECT_TRUE(source->register_memory(local.data(), bytes, 0, &local_region).ok());
+    EXPECT_TRUE(target->register_memory(remote.data(), bytes, 3, &remote_region).ok());
+    EXPECT_TRUE(source->connect(target->connection_info(), &peer).ok());
+    std::copy(target->id().begin(), target->id().end(), described.engine_id);
+    described.id = remote_region;
+    described.length = bytes;
+    described.access = 3;
+  }
+
+  // All of the memory.
+  std::shared_ptr<TransferState> prepare(tcpx_op op) {
+    tcpx_local_piece from{local_region, 0, local.size()};
+    tcpx_remote_piece to{&described, 0, remote.size()};
+    std::shared_ptr<TransferState> transfer;
+    Status status = source->prepare(peer, op, {&from, 1}, {&to, 1}, &transfer);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return transfer;
+  }
+  void post(const std::shared_ptr<TransferState>& transfer) {
+    Status status = transfer->peer->post(transfer, nullptr, now_ns() + 20 * kSecond);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+
+ private:
+  static std::unique_ptr<EngineCore> make_engine(Placer* placer) {
+    static const char* const no_environment[] = {nullptr};
+    Config config;
+    Status status = load_config(
+        {{"interfaces", "lo"}, {"chunk_bytes", "64K"}, {"lanes", "2"}, {"io_threads", "2"}},
+        no_environment, &config);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    std::unique_ptr<EngineCore> engine;
+    status = EngineCore::create(config, Log(), placer, &engine);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return engine;
+  }
+};
+
+}  // namespace tcpx
