@@ -166,7 +166,7 @@ class Pair:
         addresses = []
         for process, name in ((self.target, "target"), (self.initiator, "initiator")):
             process.start(name, self.params, self.progress_thread)
-            addresses.append(process.alloc("b", space))
+            addresses.append(process.alloc("b", space, huge=True))
         self.initiator.load(self.target.metadata())
         self.there, self.here = addresses
 

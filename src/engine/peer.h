@@ -164,6 +164,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   void start(PeerLane& first, const LaneList& others, bool is_long);
   LaneList lanes_locked() const;
+  enum class Outlook { kUnknown, kEndsNow, kLongAndCrowded };
+  Outlook outlook_locked(const TransferState& transfer, const PeerLane& lane, Nanos now) const;
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
   void deal_locked(const std::shared_ptr<TransferState>& transfer, const LaneList& lanes);
   ChunkWork hand_out_locked(const std::shared_ptr<TransferState>& transfer, uint32_t lane);
@@ -174,7 +176,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void send_again_locked(const std::vector<ChunkWork>& works);
   void queue_notice_locked(const std::shared_ptr<Notice>& notice);
   size_t lone_notices_locked() const;
-  bool stop(const std::shared_ptr<TransferState>& transfer, bool forget);
+  bool stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, bool forget);
+  void take_back_locked(const ChunkWork& work, uint32_t lane);
   void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void expire_deadlines(Nanos now);
   void watch_lanes(Nanos now);

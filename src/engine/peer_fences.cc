@@ -14,15 +14,15 @@ namespace tcpx {
 // After this no lane touches the transfer's local memory, except placings that cannot be called
 // back; those are waited for here. A lane that does not let go in time is closed. False: something
 // still touched it at the end.
-bool Peer::stop(const std::shared_ptr<TransferState>& transfer, bool forget) {
+bool Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, bool forget) {
   LaneList all = lanes();
   Nanos give_up = now_ns() + 10 * kSecond;
   for (;;) {
     size_t moving = 0;
     for (PeerLane* lane : all) {
       auto held = std::make_shared<size_t>(0);
-      bool ran = lane->in_loop([lane, held, transfer, forget, keep = shared_from_this()] {
-        *held = lane->stop(*transfer, forget);
+      bool ran = lane->in_loop([lane, held, transfer, post, forget, keep = shared_from_this()] {
+        *held = lane->stop(*transfer, post, forget);
         if (*held > 0) lane->close_if_stuck();
       });
       if (!ran) return false;
@@ -45,7 +45,7 @@ void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status&
     if (transfer->queued) std::erase(run_queue_, transfer);
     transfer->queued = false;
   }
-  bool let_go = stop(transfer, true);
+  bool let_go = stop(transfer, id, true);
   std::lock_guard lock(mu);
   if (!transfer->live || transfer->id != id) return;
   transfer->held |= !let_go;
@@ -57,14 +57,16 @@ void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status&
 
 Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline) {
   Status cancelled = transfer_error(TCPX_CANCELLED, "cancelled by the caller");
+  uint64_t id;
   {
     std::lock_guard lock(mu);
     if (!transfer->live) return let_go_locked(*transfer);
+    id = transfer->id;
     transfer->ending = true;
     if (transfer->queued) std::erase(run_queue_, transfer);
     transfer->queued = false;
   }
-  bool let_go = stop(transfer, false);
+  bool let_go = stop(transfer, id, false);
   bool confirmed;
   Status peer_end;
   {

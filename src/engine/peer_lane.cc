@@ -119,8 +119,9 @@ void PeerLane::fill() {
   while (peer_.next_control(&control)) send_small(control);
   while (std::shared_ptr<Notice> notice = peer_.next_notice(*this)) send_notice(std::move(notice));
   ChunkWork work;
-  while (may_hold_more() && lane_->payload_credit() > 0 &&
-         (take_dealt(&work) || peer_.next_chunk(*this, &work))) {
+  // What was dealt can go by no other lane: it does not wait for credit.
+  while (may_hold_more() &&
+         (take_dealt(&work) || (lane_->payload_credit() > 0 && peer_.next_chunk(*this, &work)))) {
     bool long_write = send_chunk(std::move(work)) >= kLongWrite;
     // Sending it takes a while. The other lanes want theirs first; the lane asks again behind it.
     if (long_write && peer_.has_several_lanes()) break;
@@ -139,7 +140,7 @@ bool PeerLane::take_dealt(ChunkWork* out) {
   return true;
 }
 
-// Returns the payload that leaves with it.
+// Returns how much payload the stream takes with it.
 uint64_t PeerLane::send_chunk(ChunkWork work) {
   TransferState& transfer = *work.transfer;
   const Chunk& chunk = transfer.plan.chunks[work.chunk];
@@ -181,7 +182,7 @@ uint64_t PeerLane::send_chunk(ChunkWork work) {
   shared_.counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) shared_.counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
   lane_->queue(frame);
-  return is_read ? 0 : chunk.bytes;
+  return frame->has_tail() ? chunk.bytes : 0;
 }
 
 PeerLane::Outstanding* PeerLane::find(uint64_t transfer_id, uint32_t chunk) {
@@ -279,9 +280,9 @@ void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
 }
 
 Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Piece> pieces) {
-  if (serving_ >= outstanding_.size())
+  if (serving() >= outstanding_.size())
     return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("more than {} reads outstanding on one lane", serving_));
+                      strf("more than {} reads outstanding on one lane", serving()));
   TxFrame* frame = new_frame();
   frame->header.transfer = header.transfer;
   frame->header.chunk = header.chunk;
@@ -304,7 +305,7 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
   frame->header.type = wire::FrameType::kData;
   frame->header.payload_bytes = header.payload_bytes;
   frame->pieces.assign(pieces.begin(), pieces.end());
-  ++serving_;
+  serving_.fetch_add(1, std::memory_order_relaxed);
   lane_->queue(frame);
   return {};
 }
@@ -471,7 +472,8 @@ Status PeerLane::notice_received(RxChunk* chunk) {
 }
 
 void PeerLane::on_sent(TxFrame* frame) {
-  if (frame->header.type == wire::FrameType::kData) --serving_;
+  if (frame->header.type == wire::FrameType::kData)
+    serving_.fetch_sub(1, std::memory_order_relaxed);
   if (frame->header.type == wire::FrameType::kNotify) notice_frames_.erase(frame);
   if (frame->header.type == wire::FrameType::kWrite ||
       frame->header.type == wire::FrameType::kRead) {
@@ -500,16 +502,17 @@ void PeerLane::send_bye() {
 
 // ---- fences --------------------------------------------------------------------------------
 
-size_t PeerLane::stop(const TransferState& transfer, bool forget) {
+size_t PeerLane::stop(const TransferState& transfer, uint64_t post, bool forget) {
   drain_placings();
-  if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer) {
+  if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer &&
+      dealt_work_.transfer_id == post) {
     ChunkWork work;
     take_dealt(&work);
     peer_.settle(work, index_, TCPX_CANCELLED, "the caller");
   }
   size_t moving = 0;
   for (Outstanding& entry : outstanding_) {
-    if (!entry.used || entry.transfer.get() != &transfer) continue;
+    if (!entry.used || entry.transfer.get() != &transfer || entry.transfer_id != post) continue;
     if (entry.landing != nullptr && entry.landing->ticket != 0) {
       ++moving;  // a placing cannot be called back: the caller comes again
       continue;
@@ -567,7 +570,7 @@ size_t PeerLane::revoke(uint64_t region) {
       failed.status = TCPX_STALE_REGION;
       failed.transfer = frame->header.transfer;
       failed.chunk = frame->header.chunk;
-      --serving_;
+      serving_.fetch_sub(1, std::memory_order_relaxed);
       drop_frame(frame);
       send_small(failed);
       wake();

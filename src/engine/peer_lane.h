@@ -56,7 +56,9 @@ class PeerLane final : public LaneSink {
   // Gives it a chunk for which it need not ask. With the peer's mu held, to an open lane that has
   // none.
   void deal(ChunkWork work);
-  bool idle() const { return in_flight() == 0 && !dealt_.load(std::memory_order_acquire); }
+  bool idle() const {
+    return in_flight() == 0 && serving() == 0 && !dealt_.load(std::memory_order_acquire);
+  }
   double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes per ns; 0: unknown
   // Equal for lanes on the same interface.
   size_t rail() const { return rail_.load(std::memory_order_relaxed); }
@@ -74,10 +76,10 @@ class PeerLane final : public LaneSink {
   // ---- in the exclusive section (facts of the lane: any thread, once open) ----
   Lane& lane() { return *lane_; }
   bool take_dealt(ChunkWork* out);
-  // Stops touching the memory of this transfer. Chunks whose answer is due are awaited, unless
-  // `forget` (then their answers are dropped) or they are READs. Returns how many placings still
-  // touch the memory.
-  size_t stop(const TransferState& transfer, bool forget);
+  // Stops touching the memory of this post of the transfer. Chunks whose answer is due are awaited,
+  // unless `forget` (then their answers are dropped) or they are READs. Returns how many placings
+  // still touch the memory.
+  size_t stop(const TransferState& transfer, uint64_t post, bool forget);
   // Stops reading and writing this region for the peer. Returns how many placings still do.
   size_t revoke(uint64_t region);
   // A fence waits for what a path cannot call back as long as that moves; then the lane is closed,
@@ -115,6 +117,7 @@ class PeerLane final : public LaneSink {
     tcpx_code answer = TCPX_OK;
   };
 
+  uint32_t serving() const { return serving_.load(std::memory_order_relaxed); }
   // Our chunks.
   uint64_t send_chunk(ChunkWork work);
   Outstanding* find(uint64_t transfer_id, uint32_t chunk);
@@ -169,8 +172,8 @@ class PeerLane final : public LaneSink {
 
   std::vector<Outstanding> outstanding_;  // window entries
   uint32_t used_ = 0;
-  uint32_t serving_ = 0;           // kData frames queued for the peer
-  std::vector<RxChunk*> placing_;  // in order of arrival
+  std::atomic<uint32_t> serving_{0};  // kData frames queued for the peer
+  std::vector<RxChunk*> placing_;     // in order of arrival
   uint64_t payload_received_ = 0;
   std::atomic<double> rate_{0};  // smoothed; written in the exclusive section
   uint64_t held_bytes_ = 0;      // outstanding

@@ -32,14 +32,28 @@ void Peer::send_again_locked(const std::vector<ChunkWork>& works) {
   }
 }
 
+// It never left, so nothing has to be known about it, and another lane may have it.
+void Peer::take_back_locked(const ChunkWork& work, uint32_t lane) {
+  TransferState& t = *work.transfer;
+  if (!t.live || t.id != work.transfer_id) return;
+  --t.in_flight;
+  t.again.push_back(work.chunk);
+  t.shares[lane].bytes -= t.plan.chunks[work.chunk].bytes;
+  t.shares[lane].chunks -= 1;
+  if (t.ending)
+    progress_locked(work.transfer);
+  else
+    enqueue_locked(work.transfer);
+}
+
 void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
                      std::vector<ChunkWork> reads) {
   bool last, up;
   Status why = status;
   {
     std::lock_guard lock(mu);
-    // No more are dealt to a lane that is not open. This one never left.
-    if (ChunkWork dealt; lane.take_dealt(&dealt)) reads.push_back(std::move(dealt));
+    // None is dealt to a lane that is no longer open.
+    if (ChunkWork dealt; lane.take_dealt(&dealt)) take_back_locked(dealt, lane.index());
     if (refusal_is_certain_) why = refusal_;
     changed_.notify_all();
     if (state_ == State::kEnded) return;  // end() settles everything

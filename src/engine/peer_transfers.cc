@@ -17,6 +17,11 @@ constexpr uint64_t kLongPost = 64u << 10;
 // one lane 6.3, two lanes 8.3. At half of this 4 MiB were on the edge and went either way from one
 // run to the next, 5 to 9 GB/s.
 constexpr Nanos kWorthAnotherLane = 1000 * kMicro;
+// How long a poll stays in the loop while there is more than so much left of the transfer, and when
+// its end is due; how long it may be overdue by the rate that the lane has shown.
+constexpr Nanos kStay = 200 * kMicro, kLeftToStay = 500 * kMicro;
+constexpr Nanos kStayForTheEnd = 10 * kMicro, kEndOverdue = 50 * kMicro;
+constexpr double kSlowRate = 1;  // bytes per ns
 // Chunks a lane may hold however little is left: one on its way, one behind it.
 constexpr uint32_t kLeastHeld = 2;
 
@@ -145,12 +150,43 @@ PeerLane* Peer::lane_to_drive_locked(const TransferState& transfer) const {
 
 void Peer::poll(TransferState& transfer) {
   PeerLane* lane = nullptr;
+  Nanos now = now_ns();
+  Outlook outlook = Outlook::kUnknown;
   {
     std::lock_guard lock(mu);
     if (!transfer.live) return;
     lane = lane_to_drive_locked(transfer);
+    if (lane != nullptr) outlook = outlook_locked(transfer, *lane, now);
   }
-  if (lane != nullptr) lane->loop().poll();
+  if (lane == nullptr) return;
+  auto ended = [&] { return !transfer.in_progress(); };
+  switch (outlook) {
+    case Outlook::kEndsNow:
+      lane->loop().poll_until(ended, now + kStayForTheEnd, Loop::Idle::kSpins);
+      break;
+    case Outlook::kLongAndCrowded:
+      lane->loop().poll_until(ended, now + kStay, Loop::Idle::kSleeps);
+      break;
+    case Outlook::kUnknown: lane->loop().poll(); break;
+  }
+}
+
+// What a poll is worth staying for. The end, if it is due: whoever polls from Python comes back 2
+// us later. And where loops outnumber the cores and there is long to go, the progress, or a sleep
+// until there is some to make, as in wait(): a poller that comes back at once keeps a core from
+// those who have something to do. Two cores, two lanes, 16 MiB: 2.8 ms polled without a stay, 2.45
+// with, 2.3 waited for.
+Peer::Outlook Peer::outlook_locked(const TransferState& t, const PeerLane& lane, Nanos now) const {
+  size_t lanes = t.home == kAnyLane ? lanes_.size() : 1;
+  double rate = lane.rate() * static_cast<double>(lanes);  // bytes per ns
+  if (rate == 0 && t.plan.bytes >= kLongPost) return Outlook::kUnknown;
+  if (rate == 0) rate = kSlowRate;
+  auto whole = static_cast<Nanos>(static_cast<double>(t.plan.bytes) / rate);
+  Nanos due = t.posted_at + whole;
+  if (now > due - kStayForTheEnd && now < due + kEndOverdue) return Outlook::kEndsNow;
+  auto left = static_cast<double>((t.plan.chunks.size() - t.settled) * chunk_bytes_);
+  bool crowded = shared_.crowded_by(std::min(lanes_.size(), shared_.loops.size()));
+  return crowded && left > rate * kLeftToStay ? Outlook::kLongAndCrowded : Outlook::kUnknown;
 }
 
 void Peer::wait(TransferState& transfer, Nanos deadline) {

@@ -90,7 +90,7 @@ class LaneSink {
 struct LaneCounters {
   std::atomic<uint64_t> bytes_out{0}, bytes_in{0};
   std::atomic<uint64_t> frames_out{0}, frames_in{0};
-  std::atomic<uint64_t> send_calls{0}, receive_calls{0};
+  std::atomic<uint64_t> send_calls{0}, receive_calls{0};  // that brought something
   std::atomic<Nanos> last_receive{0};
   std::atomic<Nanos> last_send{0};
 };

@@ -23,10 +23,6 @@ constexpr Nanos kShortSleep = 500 * kMicro;
 // With the budget at nothing, every so many idle periods a short spin tests whether it pays again.
 constexpr uint32_t kProbeEvery = 32;
 constexpr int kDozeMillis = 5;
-// Polling without a pause keeps the locks of epoll set and socket busy, which the sender needs to
-// deliver. 4 KiB take 11 to 12 us with this pause and 12 to 13 with a whole microsecond; 1 MiB the
-// same.
-constexpr Nanos kBetweenPolls = 300;
 // Calls of poll() that follow each other this closely, so many times in a row, make a lease. It
 // lasts as long after the last one; the thread looks at it now and then, and takes over when it has
 // ended. Each look takes a core from somebody, so a lease that goes on is looked at more rarely.
@@ -185,7 +181,7 @@ void Loop::poll() {
   if (!others_may_drive() || !lock_for_poll()) return;
   enter();
   renew_lease(now_ns());
-  for (int round = 0; round < kRoundsPerPoll && poll_once(); ++round) {
+  for (int round = 0; round < kRoundsPerPoll && poll_once(true); ++round) {
   }
   leave();
 }
@@ -293,14 +289,14 @@ bool Loop::has_pending() const {
   return any_wake_.load() || any_command_.load() || !hot_.empty();
 }
 
-bool Loop::poll_once() {
+bool Loop::poll_once(bool spinning) {
   bool busy = false;
   if (any_command_.load(std::memory_order_relaxed)) busy |= run_commands();
   if (any_wake_.load(std::memory_order_relaxed)) busy |= run_wakes();
   if (!hot_.empty()) busy |= run_hot();
   // A hot lane is polled directly; asking epoll as well every time would double its system calls.
   if (!hot_.empty() && ++hot_polls_ % kHotPollsPerEpoll != 0) return true;
-  if (!busy && may_ask_directly()) {
+  if (!busy && spinning && may_ask_directly()) {
     std::shared_ptr<LoopSource> source = sources_[last_heard_];
     return source->on_spin();
   }
@@ -436,7 +432,7 @@ bool Loop::doze() {
 // One poll. False: nothing came for as long as it is worth spinning; sleep now.
 bool Loop::spin_or_poll() {
   round_begins();
-  bool busy = poll_once();
+  bool busy = poll_once(idle_since_ != 0);
   Nanos now = now_ns();
   if (busy) {
     if (idle_since_ != 0) spin_budget_ = std::min(settings_.spin, 2 * spin_budget_ + kMicro);

@@ -34,6 +34,7 @@ from nixl import _api, _bindings  # noqa: E402
 NIXL_VERSION = tuple(int(part) for part in importlib.metadata.version("nixl").split(".")[:2])
 WAIT = 20.0  # seconds; long for a busy machine, short for a person
 GUARD = 4096  # bytes before and after each buffer that nobody may touch
+HUGE_PAGE = 2 << 20
 POISON = 0xEE
 NOTHING = b""
 MAP_NORESERVE = 0x4000  # Python has the name since 3.13
@@ -75,12 +76,18 @@ def first_difference(found, expected):
 
 
 class Buffer:
-    """Poisoned memory between guards. Sparse: untouched pages that read as zeros, without guards."""
+    """Poisoned memory between guards. Sparse: untouched pages that read as zeros, without guards.
+    Huge: in huge pages where there are any, as `tcpx bench` has its memory."""
 
-    def __init__(self, size, sparse=False):
-        self.map = mmap.mmap(-1, size + (0 if sparse else 2 * GUARD),
+    def __init__(self, size, sparse=False, huge=False):
+        mapped = used = size + (0 if sparse else 2 * GUARD)
+        if huge:  # whole ones, or the kernel does not align them
+            mapped = -(-used // HUGE_PAGE) * HUGE_PAGE
+        self.map = mmap.mmap(-1, mapped,
                              flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
-        whole = np.frombuffer(self.map, dtype=np.uint8)
+        if huge:
+            self.map.madvise(mmap.MADV_HUGEPAGE)
+        whole = np.frombuffer(self.map, dtype=np.uint8)[:used]
         self.guards = () if sparse else (whole[:GUARD], whole[-GUARD:])
         self.bytes = whole if sparse else whole[GUARD:-GUARD]
         self.address = self.bytes.ctypes.data
@@ -178,9 +185,9 @@ class Side:
 
     # -- memory
 
-    def alloc(self, key, size, register=True, sparse=False):
+    def alloc(self, key, size, register=True, sparse=False, huge=False):
         """Returns the address."""
-        self.buffers[key] = Buffer(size, sparse)
+        self.buffers[key] = Buffer(size, sparse, huge)
         if register:
             self.register(key)
         return self.buffers[key].address

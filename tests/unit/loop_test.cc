@@ -20,12 +20,19 @@ struct Counter final : LoopSource {
     ssize_t got;
     while ((got = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0) received += got;
   }
+  bool on_spin() override {
+    long before = received;
+    on_events(0);
+    ++spins;
+    return received != before;
+  }
   void on_wake() override { ++wakes; }
   bool on_hot() override { return --hot > 0; }
   int fd;
   std::atomic<long> received{0};
   std::atomic<int> wakes{0};
   std::atomic<int> hot{0};
+  std::atomic<int> spins{0};
 };
 
 struct LoopTest : ::testing::Test {
@@ -70,6 +77,80 @@ TEST_F(LoopTest, ACallerDrivesAndTheThreadTakesOverAfter) {
     ASSERT_TRUE(eventually([&] { return source->received > before; }));
     ASSERT_EQ(send(outside.get(), "y", 1, 0), 1);
     ASSERT_TRUE(eventually([&] { return source->received == before + 2; })) << "round " << round;
+  }
+}
+
+// The source that was heard last is asked directly; the others, the wake and the end of what is
+// waited for are not missed for it.
+TEST_F(LoopTest, AskingOneSourceDirectlyMissesNothingOfTheOthers) {
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  Fd other_inside(pair[0]), other_outside(pair[1]);
+  auto other = std::make_shared<Counter>(other_inside.get());
+  uint32_t other_index = 0;
+  loop->run_exclusive([&] {
+    ASSERT_TRUE(loop->add(other_inside.get(), other, &other_index).ok());
+    loop->heard(index);
+    loop->engage(1);  // spin long
+  });
+  for (int round = 1; round <= 100; ++round) {
+    ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+    ASSERT_EQ(send(other_outside.get(), "y", 1, 0), 1);
+    loop->wake(other_index);
+    loop->drive_until([&] { return source->received == round && other->received == round; },
+                      now_ns() + 5 * kSecond);
+    ASSERT_TRUE(eventually([&] {
+      return source->received == round && other->received == round && other->wakes >= 1;
+    })) << "round "
+        << round;
+  }
+  // Quiet for a while: there is spinning to be seen.
+  loop->drive_until([] { return false; }, now_ns() + 5 * kMilli);
+  EXPECT_GT(source->spins, 0);
+  EXPECT_EQ(other->spins, 0);
+  // Once it is gone nobody asks it.
+  int asked = 0;
+  loop->run_exclusive([&] {
+    loop->engage(-1);
+    loop->remove(other_index, other_inside.get());
+    loop->heard(index);
+    loop->remove(index, inside.get());
+    asked = source->spins;
+  });
+  loop->drive_until([] { return false; }, now_ns() + 5 * kMilli);
+  EXPECT_EQ(source->spins, asked);
+  loop->run_exclusive([&] { ASSERT_TRUE(loop->add(inside.get(), source, &index).ok()); });
+}
+
+// Who waits for room hears of it from epoll alone, so nobody is asked directly meanwhile.
+TEST_F(LoopTest, NobodyIsAskedDirectlyWhileASourceWaitsForRoom) {
+  loop->run_exclusive([&] {
+    loop->heard(index);
+    loop->engage(1);
+    loop->watch_room(index, inside.get(), true);
+  });
+  int before = source->spins;
+  loop->drive_until([] { return false; }, now_ns() + 5 * kMilli);
+  EXPECT_EQ(source->spins, before);
+  loop->run_exclusive([&] { loop->watch_room(index, inside.get(), false); });
+  loop->drive_until([] { return false; }, now_ns() + 5 * kMilli);
+  loop->run_exclusive([&] { loop->engage(-1); });
+  EXPECT_GT(source->spins, before);
+}
+
+TEST_F(LoopTest, PollUntilStaysUntilTheEndOrTheTime) {
+  for (auto idle : {Loop::Idle::kSpins, Loop::Idle::kSleeps}) {
+    long before = source->received;
+    std::thread sender([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_EQ(send(outside.get(), "x", 1, 0), 1);
+    });
+    auto came = [&] { return source->received > before; };
+    while (!came()) loop->poll_until(came, now_ns() + 5 * kSecond, idle);
+    sender.join();
+    Nanos from = now_ns();
+    loop->poll_until([] { return false; }, from + 3 * kMilli, idle);
+    EXPECT_LT(now_ns() - from, 2 * kSecond);
   }
 }
 

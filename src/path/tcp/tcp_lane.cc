@@ -165,7 +165,7 @@ bool TcpLane::receive(uint64_t budget) {
     if (total >= budget) return true;
     size_t asked = 0;
     ssize_t got = receive_some(&asked);
-    counters_.receive_calls.fetch_add(1, std::memory_order_relaxed);
+    if (got >= 0) counters_.receive_calls.fetch_add(1, std::memory_order_relaxed);
     if (got < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN)
