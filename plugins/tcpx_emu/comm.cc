@@ -51,7 +51,7 @@ Request* Comm::post(Result* rc) {
     *rc = refuse(world(), device, rule::kSixteen, "unable to allocate requests");
     return nullptr;
   }
-  if (unfinished() == 0) last_test_ = now_ns();
+  if (unfinished() == 0) test_ended();
   Request& request = slot(posted_);
   request = Request{};
   request.comm = this;
@@ -85,7 +85,14 @@ void Comm::note_test() {
   tcpx_emu_counters& c = counters(device);
   Nanos gap = now_ns() - last_test_;
   raise_to(c.max_test_gap_ns, static_cast<uint64_t>(gap));
-  if (gap > kLateTest) add(c.late_tests);
+  if (gap <= kLateTest) return;
+  add(c.late_tests);
+  if (settings().test_cpu && thread_cpu_ns() - last_test_cpu_ > kLateTest) add(c.late_tests_own);
+}
+
+void Comm::test_ended() {
+  last_test_ = now_ns();
+  if (settings().test_cpu) last_test_cpu_ = thread_cpu_ns();
 }
 
 Result Comm::test(Request* request, int* done, int* sizes) {
@@ -93,7 +100,7 @@ Result Comm::test(Request* request, int* done, int* sizes) {
     return refuse(world(), device, rule::kTestOldest, "test called with invalid request");
   note_test();
   if (!complete(*request)) progress();
-  last_test_ = now_ns();
+  test_ended();
   if (!complete(*request)) return error_;
 
   if (request->completed == 0) request->completed = last_test_;

@@ -105,7 +105,9 @@ class Comm {
   Request requests_[nccl::kMaxRequests];
   std::unique_ptr<Setup> setup_;  // until the sockets are there
   Result error_ = nccl::kSuccess;
-  Nanos last_test_ = 0;  // or when the first unfinished request was posted
+  void test_ended();
+  Nanos last_test_ = 0;      // or when the first unfinished request was posted
+  Nanos last_test_cpu_ = 0;  // of the thread, if it is measured
 };
 
 // Taken at the start of every call on a comm: in strict mode two threads at once are found out. The

@@ -322,6 +322,7 @@ void reset_maxima(int device) {
   counter(c.requests_live_max).store(counter(c.requests_live).load());
   counter(c.max_test_gap_ns).store(0);
   counter(c.late_tests).store(0);
+  counter(c.late_tests_own).store(0);
 }
 
 }  // namespace

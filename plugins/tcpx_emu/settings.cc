@@ -135,6 +135,7 @@ std::string read_settings(Settings* out) {
   own.flag("EXIT", &s.may_exit);
   own.flag("CLOSE_RACE", &s.close_race);
   own.flag("SHUFFLE", &s.shuffle);
+  own.flag("TEST_CPU", &s.test_cpu);
   own.choice("SEND_DONE", {{"kernel", false}, {"acked", true}}, &s.send_done_acked);
   own.choice("TYPE", {{"unpack", true}, {"host", false}}, &s.unpack);
   own.choice("FRAGMENTS",

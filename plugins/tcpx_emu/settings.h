@@ -32,6 +32,7 @@ struct Settings {
   bool close_race = false;
   bool shuffle = false;
   bool send_done_acked = false;
+  bool test_cpu = false;
   bool unpack = true;  // TYPE
   Fragments fragments = Fragments::kPage;
   DeviceChoice device = DeviceChoice::kAuto;

@@ -32,6 +32,7 @@ struct __attribute__((aligned(128))) tcpx_emu_counters {
   uint64_t faults_fired;
   uint64_t max_test_gap_ns; /* longest a comm with unfinished requests was out of test() */
   uint64_t late_tests;      /* how often that was more than 100 us */
+  uint64_t late_tests_own;  /* of which the thread had the core for so long (TCPX_EMU_TEST_CPU) */
 };
 
 /* TCPX_EMU_COUNTERS=FILE keeps this in FILE for other processes to map and read. Every counter is
@@ -54,7 +55,7 @@ struct tcpx_emu_v1 {
   int (*counters)(int device, struct tcpx_emu_counters* out);
   /* The last rule broken in strict mode, "" if none. Valid in this thread until its next call. */
   const char* (*last_misuse)(void);
-  /* requests_live_max, max_test_gap_ns and late_tests of that NIC begin anew. */
+  /* requests_live_max, max_test_gap_ns and late_tests[_own] of that NIC begin anew. */
   void (*reset_maxima)(int device);
 };
 

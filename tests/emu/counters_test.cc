@@ -45,6 +45,34 @@ TEST(Counters, CountWhatHappened) {
   EXPECT_EQ(extras().counters(-1, &none), nccl::kInvalidArgument);
 }
 
+// Whether the thread did not test, or the machine did not run it.
+TEST(Counters, ALateTestIsTheThreadsOwnIfItHadTheCore) {
+  Environment env({{"TCPX_EMU_DEVICES", "6"}, {"TCPX_EMU_TEST_CPU", "1"}});
+  Pages pages(4096);
+  Pair pair(5);
+  Registered from(pair.send, pages);
+  extras().reset_maxima(5);
+  void* request = isend(pair, pages.data(), 10, from);
+  std::this_thread::sleep_for(Ms{5});
+  EXPECT_EQ(finish(request), 0);
+  EXPECT_GE(counters(5).late_tests, 1u);
+  uint64_t own = counters(5).late_tests_own;
+  EXPECT_LT(own, counters(5).late_tests) << "it slept";
+  request = isend(pair, pages.data(), 10, from);
+  timespec cpu;
+  long long until = 0;
+  do {
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+    long long now = cpu.tv_sec * 1'000'000'000ll + cpu.tv_nsec;
+    if (until == 0) until = now + 2'000'000;
+    if (now >= until) break;
+  } while (true);
+  EXPECT_EQ(finish(request), 0);
+  EXPECT_GT(counters(5).late_tests_own, own);
+  extras().reset_maxima(5);
+  EXPECT_EQ(counters(5).late_tests_own, 0u);
+}
+
 TEST(Counters, LongestTimeWithoutTest) {
   Environment env({{"TCPX_EMU_DEVICES", "6"}});
   Pages pages(4096);
