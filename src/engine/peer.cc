@@ -65,7 +65,6 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
       return lane_error(TCPX_PROTOCOL_ERROR, strf("lane {} exists already", index));
     lanes_[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
     lane = lanes_[index].get();
-    several_lanes_.store(lanes_.size() > 1, std::memory_order_relaxed);
   }
   Status status = lane->start(factory);
   if (!status) lane->retire_loop();

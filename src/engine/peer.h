@@ -134,7 +134,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::string name();
   const auth::Key& session_key() const { return session_key_; }
   LaneList lanes();  // all that ever started
-  bool has_several_lanes() const { return several_lanes_.load(std::memory_order_relaxed); }
   uint32_t live_lanes();
   std::string interfaces();
   void set_connect_note(std::string note) {
@@ -246,7 +245,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::atomic<bool> control_waiting_{false};
   std::atomic<bool> notices_waiting_{false};
   std::atomic<bool> chunks_waiting_{false};
-  std::atomic<bool> several_lanes_{false};
   std::map<uint64_t, std::shared_ptr<Notice>> pending_notices_;  // not confirmed
   uint64_t next_notice_id_ = 1;
   uint64_t notices_seen_below_ = 1;  // all smaller ids arrived

@@ -122,9 +122,10 @@ void PeerLane::fill() {
   // What was dealt can go by no other lane: it does not wait for credit.
   while (may_hold_more() &&
          (take_dealt(&work) || (lane_->payload_credit() > 0 && peer_.next_chunk(*this, &work)))) {
+    bool shared = work.shared;
     bool long_write = send_chunk(std::move(work)) >= kLongWrite;
     // Sending it takes a while. The other lanes want theirs first; the lane asks again behind it.
-    if (long_write && peer_.has_several_lanes()) break;
+    if (long_write && shared) break;
   }
 }
 

@@ -250,7 +250,7 @@ ChunkWork Peer::hand_out_locked(const std::shared_ptr<TransferState>& transfer, 
   if (t.shares.size() <= lane) t.shares.resize(lanes_.size());
   t.shares[lane].bytes += t.plan.chunks[chunk].bytes;
   t.shares[lane].chunks += 1;
-  return {transfer, t.id, chunk};
+  return {transfer, t.id, chunk, t.home == kAnyLane && lanes_.size() > 1};
 }
 
 // Round robin: whether the next chunk is this lane's. A lane that is gone loses its turn; one that

@@ -27,6 +27,7 @@ struct ChunkWork {
   std::shared_ptr<TransferState> transfer;
   uint64_t transfer_id = 0;
   uint32_t chunk = 0;
+  bool shared = false;  // other lanes carry parts of the transfer too
 };
 
 inline constexpr int kNotPosted = -1;
