@@ -39,9 +39,9 @@ struct Spreading : testing::Test {
   }
 };
 
-// Both parts would be too small to tell a lane's rate, so they would be spread for ever.
+// Too small to tell a lane's rate, so it would be spread for ever.
 TEST_F(Spreading, WhatFitsIntoAChunkStaysOnOneLaneWhereCoresAreScarce) {
-  CorePair pair(128 << 10, nullptr, nullptr, "512K");
+  CorePair pair(96 << 10, nullptr, nullptr, "512K");
   set_crowded(pair, true);
   for (int round = 0; round < 5; ++round) {
     EXPECT_EQ(run(pair, TCPX_WRITE), 1u) << "round " << round;
@@ -56,15 +56,19 @@ TEST_F(Spreading, LanesThatHaveCoresShareEvenWhatIsShort) {
   EXPECT_EQ(run(pair, TCPX_READ), 2u);
 }
 
-// Spread at first; when the rate is known and says that it is short, on one lane.
-TEST_F(Spreading, AShortTransferComesToOneLaneOnceTheRateIsKnown) {
+// Spread at first; then on one lane if at the rate that it has shown it takes less than a
+// millisecond. What that rate is depends on the machine and its load.
+TEST_F(Spreading, TheRateOfTheLaneDecidesAboutAShortTransfer) {
   CorePair pair(1 << 20, nullptr, nullptr, "512K");
   set_crowded(pair, true);
   EXPECT_EQ(run(pair, TCPX_WRITE), 2u) << "nothing is known yet";
-  bool came_to_one = false;
-  for (int round = 0; round < 200 && !came_to_one; ++round)
-    came_to_one = run(pair, TCPX_WRITE) == 1;
-  EXPECT_TRUE(came_to_one);
+  PeerLane* first = *pair.prepare(TCPX_WRITE)->peer->lanes().begin();
+  for (int round = 0; round < 20; ++round) {
+    double rate = first->rate();  // bytes per ns
+    ASSERT_GT(rate, 0);
+    bool is_short = static_cast<double>(pair.local.size()) < rate * kMilli;
+    EXPECT_EQ(run(pair, TCPX_WRITE), is_short ? 1u : 2u) << "at " << rate << " GB/s";
+  }
 }
 
 // A READ is asked for with a few bytes, so a lane could ask for its whole window at once.
