@@ -146,9 +146,11 @@ TEST_F(LoopTest, PollUntilStaysUntilTheEndOrTheTime) {
       EXPECT_EQ(send(outside.get(), "x", 1, 0), 1);
     });
     auto came = [&] { return source->received > before; };
-    while (!came()) loop->poll_until(came, now_ns() + 5 * kSecond, idle);
-    sender.join();
     Nanos from = now_ns();
+    while (!came()) loop->poll_until(came, now_ns() + 5 * kSecond, idle);
+    EXPECT_LT(now_ns() - from, 4 * kSecond) << "it stayed although the end had come";
+    sender.join();
+    from = now_ns();
     loop->poll_until([] { return false; }, from + 3 * kMilli, idle);
     EXPECT_LT(now_ns() - from, 2 * kSecond);
   }
