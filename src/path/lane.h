@@ -127,6 +127,7 @@ class Lane : public LoopSource {
   virtual const char* path() const = 0;
   virtual bool settled() const = 0;
   virtual std::string interface() const = 0;
+  virtual bool peer_is_here() const = 0;                // on the same host
   virtual double send_occupancy() const { return -1; }  // of the path's windows; negative: none
   virtual double receive_occupancy() const { return -1; }
   // "" or why the lane should be given up although its stream is alive.

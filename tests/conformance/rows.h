@@ -61,13 +61,13 @@ inline const std::vector<Row>& rows() {
        512 << 10,
        {{"net_sockets", "4"}},
        {{"TCPX_EMU_FRAGMENTS", "random"}, {"TCPX_EMU_SHUFFLE", "1"}}},
-      // Chunks of several requests, requests in parts over eight sockets.
+      // Chunks of several requests, requests in parts over eight sockets; always on both lanes.
       {"net_host_64k_requests",
        "net",
        "host",
        2,
        1 << 20,
-       {{"net_chunk", "64K"}, {"net_sockets", "8"}},
+       {{"net_chunk", "64K"}, {"net_sockets", "8"}, {"striping", "round_robin"}},
        {{"TCPX_EMU_FRAGMENTS", "mtu"}}},
       {"net_host_direct", "net", "host", 2, 512 << 10, {{"net_memory", "host"}}, {}},
       {"net_host_plain", "net", "host", 2, 512 << 10, {}, {{"TCPX_EMU_TYPE", "host"}}},
