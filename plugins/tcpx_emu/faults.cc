@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include "counters.h"
 #include "log.h"
@@ -33,8 +34,9 @@ constexpr Kind kKinds[] = {
     {"done_delayed", Fault::kDoneDelayed, Argument::kNumber},
     {"connect_at_once", Fault::kConnectAtOnce, Argument::kNone},
     {"connect_polls", Fault::kConnectPolls, Argument::kNumber},
-    {"exit_in_init", Fault::kExitInInit, Argument::kNone},
+    {"exit_in", Fault::kExitIn, Argument::kFunction},
     {"hang_in", Fault::kHangIn, Argument::kFunction},
+    {"fail_in", Fault::kFailIn, Argument::kFunction},
 };
 constexpr std::string_view kFunctions[] = {"init",  "listen", "connect", "accept",  "regmr",
                                            "isend", "irecv",  "test",    "consume", "close"};
@@ -167,14 +169,22 @@ const FaultPlan::Item* FaultPlan::always(Fault fault, int device) {
   return find(fault, device, false, [](const Item&, uint64_t) { return true; });
 }
 
-void FaultPlan::maybe_hang(std::string_view function, int device) {
+bool FaultPlan::called(std::string_view function, int device) {
+  bool good = true;
   for (Item& item : items_) {
-    if (item.fault != Fault::kHangIn || item.function != function) continue;
+    if (item.function.empty() || item.function != function) continue;
     if (item.device >= 0 && item.device != device) continue;
     if (item.seen.fetch_add(1) + 1 < item.n) continue;
     mark_fired(item, device);
-    for (;;) ::sleep(1000);
+    if (item.fault == Fault::kExitIn) {
+      EMU_WARN("CU failure: exit_in:%s", item.function.c_str());
+      std::exit(1);
+    }
+    while (item.fault == Fault::kHangIn) ::sleep(1000);
+    EMU_WARN("fail_in:%s", item.function.c_str());
+    good = false;
   }
+  return good;
 }
 
 }  // namespace tcpx_emu

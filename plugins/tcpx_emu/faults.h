@@ -23,8 +23,9 @@ enum class Fault {
   kDoneDelayed,
   kConnectAtOnce,
   kConnectPolls,
-  kExitInInit,
+  kExitIn,
   kHangIn,
+  kFailIn,
 };
 
 class FaultPlan {
@@ -33,7 +34,7 @@ class FaultPlan {
     Fault fault;
     uint64_t n = 1;        // @n, from 1
     int64_t arg = -1;      // :arg, -1 if not given
-    std::string function;  // hang_in's argument
+    std::string function;  // of exit_in, hang_in and fail_in
     int device = -1;       // -1: any
     std::atomic<uint64_t> seen{0};
     std::atomic<bool> fired{false};
@@ -48,8 +49,8 @@ class FaultPlan {
   const Item* from(Fault fault, int device);
   // Of a fault that always holds; no occasion is counted.
   const Item* always(Fault fault, int device);
-  // Does not return when the plan says so.
-  void maybe_hang(std::string_view function, int device);
+  // A call of the plugin begins. Does not return when the plan says so; false: the call fails.
+  bool called(std::string_view function, int device);
 
  private:
   std::string parse_item(std::string_view text);

@@ -34,9 +34,10 @@ Result complain(const char* what) {
   return nccl::kInternalError;
 }
 
-// A planned hang, then a lost NIC. A call that hangs is inside its comm: nobody else may enter.
+// A planned hang, exit or failure, then a lost NIC. A call that hangs is inside its comm: nobody
+// else may enter.
 Result enter(World& world, const char* function, int device) {
-  world.faults.maybe_hang(function, device);
+  if (!world.faults.called(function, device)) return nccl::kSystemError;
   if (!world.lost[device]) return nccl::kSuccess;
   EMU_WARN("device %d is lost", device);
   return nccl::kSystemError;
@@ -65,11 +66,7 @@ Result init(nccl::Logger logger) {
   WorldPtr before = current_world(), world;
   if (Result rc = make_world(&world)) return rc;
   if (world->settings.init_once && before) return complain("gpu lib init twice");
-  if (world->faults.always(Fault::kExitInInit, 0)) {
-    EMU_WARN("CU failure: exit_in_init");
-    std::exit(1);
-  }
-  world->faults.maybe_hang("init", 0);
+  if (!world->faults.called("init", 0)) return nccl::kSystemError;
   Pool::forget_unused();
   for (size_t i = 0; i < world->nics.size(); ++i)
     EMU_INFO("device %zu: %s %s, %d data sockets per comm, chunk %lld%s", i,
@@ -177,8 +174,8 @@ Result close_comm(void* pointer) {
   {
     InCall call(*comm);
     if (!call.alone()) return call.refuse();
-    comm->world().faults.maybe_hang("close", comm->device);
-    rc = comm->check_close();
+    rc = comm->world().faults.called("close", comm->device) ? comm->check_close()
+                                                            : nccl::kSystemError;
   }
   delete comm;
   return rc;

@@ -285,17 +285,9 @@ TEST(Fault, ConnectPolls) {
   plugin().close_listen(listener);
 }
 
-TEST(Fault, ExitInInit) {
-  int rc = in_child([] {
-    Environment env({{"TCPX_EMU_FAULTS", "exit_in_init"}});
-    return 55;
-  });
-  EXPECT_EQ(rc, 1);
-}
-
 // Calls every function in its turn; the n-th stage is the one that must not return.
-int calls_until(const std::string& function) {
-  Environment env({{"TCPX_EMU_FAULTS", "hang_in:" + function}});
+int calls_until(const std::string& fault) {
+  Environment env({{"TCPX_EMU_FAULTS", fault}});
   Pair pair;
   Pages pages(4096);
   Registered from(pair.send, pages), to(pair.receive, pages);
@@ -306,11 +298,35 @@ int calls_until(const std::string& function) {
   return 55;
 }
 
+constexpr const char* kFunctions[] = {"init",  "listen", "connect", "accept",  "regmr",
+                                      "isend", "irecv",  "test",    "consume", "close"};
+
 TEST(Fault, HangsInEveryFunction) {
-  EXPECT_EQ(in_child([] { return calls_until("init,dev=5"); }), 55);  // a device there is not
-  for (const char* function : {"init", "listen", "connect", "accept", "regmr", "isend", "irecv",
-                               "test", "consume", "close"})
-    EXPECT_EQ(in_child([&] { return calls_until(function); }, patience(150)), -1) << function;
+  EXPECT_EQ(in_child([] { return calls_until("hang_in:init,dev=5"); }), 55);  // no such device
+  for (std::string function : kFunctions)
+    EXPECT_EQ(in_child([&] { return calls_until("hang_in:" + function); }, patience(150)), -1)
+        << function;
+}
+
+TEST(Fault, ExitsInEveryFunction) {
+  EXPECT_EQ(in_child([] { return calls_until("exit_in:init,dev=5"); }), 55);
+  EXPECT_EQ(in_child([] { return calls_until("exit_in@1000:test"); }), 55);
+  for (std::string function : kFunctions)
+    EXPECT_EQ(in_child([&] { return calls_until("exit_in:" + function); }), 1) << function;
+}
+
+TEST(Fault, FailsFromTheNthCallOn) {
+  Environment env({{"TCPX_EMU_FAULTS", "fail_in@2:regmr"}});
+  Pair pair;
+  Pages pages(4096);
+  void* handle = nullptr;
+  auto register_all = [&] {
+    return plugin().reg_mr(pair.send, pages.data(), 4096, nccl::kPtrCuda, &handle);
+  };
+  ASSERT_EQ(register_all(), nccl::kSuccess);
+  plugin().dereg_mr(pair.send, handle);
+  EXPECT_EQ(register_all(), nccl::kSystemError);
+  EXPECT_EQ(register_all(), nccl::kSystemError);
 }
 
 }  // namespace

@@ -8,13 +8,13 @@ namespace {
 // ---- loading -----------------------------------------------------------------------------------
 
 TEST_F(NetFault, ExitInInitIsReportedAndThisProcessLives) {
-  set_faults("exit_in_init");
+  set_faults("exit_in:init");
   expect_no_plugin({}, "dies in init");
 }
 // An application that ignores its children, or waits for all of them itself, takes the exit status
 // away from whoever forks beside it.
 TEST_F(NetFault, ExitInInitIsReportedAlsoWhereTheExitStatusIsTakenAway) {
-  set_faults("exit_in_init");
+  set_faults("exit_in:init");
   ::signal(SIGCHLD, SIG_IGN);
   expect_no_plugin({}, "dies in init");
   ::signal(SIGCHLD, SIG_DFL);
@@ -22,6 +22,43 @@ TEST_F(NetFault, ExitInInitIsReportedAlsoWhereTheExitStatusIsTakenAway) {
 TEST_F(NetFault, HangInInitIsReportedWithinConnectTimeout) {
   set_faults("hang_in:init");
   expect_no_plugin({}, "hangs in init");
+}
+// Registration ends the process in real plugins when they cannot import the memory; on comms of
+// either kind.
+TEST_F(NetFault, ExitInARegistrationIsReportedAndThisProcessLives) {
+  set_faults("exit_in:regmr");
+  expect_no_plugin({}, "dies in a trial registration");
+}
+TEST_F(NetFault, ExitInTheRegistrationForReceivingIsReportedAndThisProcessLives) {
+  set_faults("exit_in@2:regmr");
+  expect_no_plugin({}, "dies in a trial registration");
+}
+TEST_F(NetFault, HangInARegistrationIsReportedWithinConnectTimeout) {
+  set_faults("hang_in:regmr");
+  expect_no_plugin({}, "hangs in a trial registration");
+}
+TEST_F(NetFault, ARefusedRegistrationIsReported) {
+  for (const char* fault : {"fail_in:regmr", "fail_in@2:regmr"}) {
+    SCOPED_TRACE(fault);
+    set_faults(fault);
+    Engine none;
+    Result result = Engine::create(required(), &none);
+    EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE);
+    EXPECT_NE(result.text().find(
+                  "refuses a trial registration; its last warning: NET/TCPX_EMU : fail_in:regmr"),
+              std::string::npos)
+        << result.text();
+  }
+}
+TEST_F(NetFault, ThereIsATrialRegistration) {
+  engine = make_engine(required(), keep_lines());
+  EXPECT_TRUE(logged("trial registration passed")) << lines();
+}
+// Not every plugin connects within one process; what it does between two counts.
+TEST_F(NetFault, WithoutCommsWithinOneProcessThereIsNoTrialAndNoComplaint) {
+  set_faults("fail_in:listen");
+  engine = make_engine(required(), keep_lines());
+  EXPECT_TRUE(logged("trial registration not made: no comms within one process")) << lines();
 }
 TEST_F(NetFault, RefusedInitSaysWhatThePluginSaid) {
   set_faults("no_such_fault");

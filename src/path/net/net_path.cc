@@ -245,10 +245,12 @@ std::string NetPath::describe() const {
                        : unpacks ? "host memory (debug mode: no devmem)"
                                  : "host memory";
   return strf(
-      "net plugin {} ({}, ABI v{}, {}); devices {}; {}; requests of {} bytes, windows {} "
-      "and {}; {}",
+      "net plugin {} ({}, ABI v{}, {}); trial registration {}; devices {}; {}; requests of {} "
+      "bytes, "
+      "windows {} and {}; {}",
       plugin_->file(), plugin_->name(), plugin_->calls().version(), plugin_->why(),
-      join(names, " "), memory, request_bytes_, send_window_, receive_window_, join(settings, " "));
+      plugin_->trial(), join(names, " "), memory, request_bytes_, send_window_, receive_window_,
+      join(settings, " "));
 }
 
 }  // namespace tcpx::net

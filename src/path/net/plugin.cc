@@ -45,6 +45,11 @@ std::vector<Candidate> plugin_candidates(const std::string& configured) {
   return out;
 }
 
+bool takes_host_for_device(void* library) {
+  auto* table = static_cast<const EmulatorTable*>(dlsym(library, "tcpxEmu_v1"));
+  return table != nullptr && table->device_is_host() != 0;
+}
+
 Status no_plugin_file() {
   return unavailable(
       "no net plugin file: none is configured (net_plugin, "
@@ -68,7 +73,9 @@ Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
   if (Status status = plugin->open(chosen.path); !status) return status;
   if (Status status = plugin->bind(); !status) return status;
   if (request.probe)
-    if (Status status = probe_plugin(plugin->file_, request.probe_patience); !status) return status;
+    if (Status status = probe_plugin(plugin->file_, request.probe_patience, &plugin->trial_);
+        !status)
+      return status;
   if (Status status = plugin->initialise(); !status) return status;
   stop_reaping_at_exit();
   (*loaded)[chosen.path] = plugin;
@@ -131,8 +138,7 @@ Status Plugin::initialise() {
   }
   if (devices_.empty())
     return unavailable(strf("net plugin {} has no device that describes itself", file_));
-  if (auto* table = static_cast<const EmulatorTable*>(dlsym(library_, "tcpxEmu_v1")))
-    device_memory_is_host_ = table->device_is_host() != 0;
+  device_memory_is_host_ = takes_host_for_device(library_);
   return {};
 }
 

@@ -17,18 +17,19 @@ class Plugin {
   struct Request {
     std::string path;  // as configured; empty: the usual places
     Nanos probe_patience = 30 * kSecond;
-    bool probe = true;  // run init in a child process first
+    bool probe = true;  // in a child process first
   };
 
   // Distinct failures, all TCPX_PATH_UNAVAILABLE with blast ENGINE; the text starts with what
   // failed: no file, not loadable, no known symbol, refused init, dies in init, hangs in init,
-  // no device.
+  // no device, and dies in, hangs in or refuses a trial registration.
   static Status load(const Request& request, std::shared_ptr<Plugin>* out);
 
   PluginCalls& calls() { return *calls_; }
   const std::string& file() const { return file_; }  // the file the loader mapped
   const std::string& why() const { return why_; }    // why this file
   const std::string& name() const { return name_; }
+  const std::string& trial() const { return trial_; }  // what became of the trial registration
   const std::vector<DeviceProperties>& devices() const { return devices_; }
   // Without a GPU the emulator takes host memory for device memory, and says so.
   bool device_memory_is_host() const { return device_memory_is_host_; }
@@ -41,7 +42,7 @@ class Plugin {
 
   void* library_ = nullptr;
   std::unique_ptr<PluginCalls> calls_;
-  std::string file_, why_, name_;
+  std::string file_, why_, name_, trial_;
   std::vector<DeviceProperties> devices_;
   bool device_memory_is_host_ = false;
 };
@@ -54,7 +55,11 @@ struct Candidate {
 std::vector<Candidate> plugin_candidates(const std::string& configured);
 Status no_plugin_file();  // what load() says when there is no candidate
 
-// What init does in a child process: it may exit, crash or hang there.
-Status probe_plugin(const std::string& file, Nanos patience);
+// What init does in a child process, and then the registration of memory as lanes will do it: there
+// they may exit, crash or hang. `*trial` says what became of the second, or why it was not tried.
+Status probe_plugin(const std::string& file, Nanos patience, std::string* trial);
+
+// Whether a loaded plugin is the emulator without a GPU, which takes host memory for a device's.
+bool takes_host_for_device(void* library);
 
 }  // namespace tcpx::net
