@@ -69,6 +69,13 @@ inline const std::vector<Row>& rows() {
        1 << 20,
        {{"net_chunk", "64K"}, {"net_sockets", "8"}, {"striping", "round_robin"}},
        {{"TCPX_EMU_FRAGMENTS", "mtu"}}},
+      {"net_host_8lanes",
+       "net",
+       "host",
+       8,
+       128 << 10,
+       {{"net_sockets", "1"}, {"striping", "round_robin"}},
+       {{"TCPX_EMU_FRAGMENTS", "mixed"}}},
       {"net_host_direct", "net", "host", 2, 512 << 10, {{"net_memory", "host"}}, {}},
       {"net_host_plain", "net", "host", 2, 512 << 10, {}, {{"TCPX_EMU_TYPE", "host"}}},
   };

@@ -21,9 +21,9 @@ uint64_t payload_of(const TxFrame& frame) {
   return frame.header.payload_bytes;
 }
 
-// Placed between two tests: 5 us or so. With 128 KiB (27 us) an interrupt made more than 100 us of it
-// 6 to 14 times a second, with this 0 to 6, as for a thread that only reads the clock; rates are the
-// same or better.
+// Placed between two tests: 5 us or so. With 128 KiB (27 us) an interrupt made more than 100 us of
+// it 6 to 14 times a second, with this 0 to 6, as for a thread that only reads the clock; rates are
+// the same or better.
 constexpr uint64_t kPlaceBytes = 32u << 10;
 
 int take_bit(uint32_t* bits) {
