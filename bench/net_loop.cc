@@ -299,7 +299,7 @@ int repeats(uint64_t bytes) {
 
 void receive_side(const Wire& wire, const std::string& file, uint64_t bytes) {
   std::shared_ptr<Plugin> plugin;
-  if (Status status = Plugin::load({file}, &plugin); !status) fail(status.text());
+  if (Status status = Plugin::load({file, {}}, &plugin); !status) fail(status.text());
   Pages memory;
   memory.allocate(bytes);
   memset(memory.data(), 1, memory.size());
@@ -365,7 +365,7 @@ void print_own_gaps(const std::vector<Case*>& cases) {
 void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int rounds,
                bool own_time) {
   std::shared_ptr<Plugin> plugin;
-  if (Status status = Plugin::load({file}, &plugin); !status) fail(status.text());
+  if (Status status = Plugin::load({file, {}}, &plugin); !status) fail(status.text());
   Pages memory;
   memory.allocate(bytes);
   memset(memory.data(), 2, memory.size());

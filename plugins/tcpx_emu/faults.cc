@@ -36,6 +36,7 @@ constexpr Kind kKinds[] = {
     {"connect_polls", Fault::kConnectPolls, Argument::kNumber},
     {"exit_in", Fault::kExitIn, Argument::kFunction},
     {"hang_in", Fault::kHangIn, Argument::kFunction},
+    {"flood_in", Fault::kFloodIn, Argument::kFunction},
     {"fail_in", Fault::kFailIn, Argument::kFunction},
 };
 constexpr std::string_view kFunctions[] = {"init",  "listen", "connect", "accept",  "regmr",
@@ -172,7 +173,7 @@ const FaultPlan::Item* FaultPlan::always(Fault fault, int device) {
 bool FaultPlan::called(std::string_view function, int device) {
   bool good = true;
   for (Item& item : items_) {
-    if (item.function.empty() || item.function != function) continue;
+    if (item.function != function) continue;
     if (item.device >= 0 && item.device != device) continue;
     if (item.seen.fetch_add(1) + 1 < item.n) continue;
     mark_fired(item, device);
@@ -181,6 +182,8 @@ bool FaultPlan::called(std::string_view function, int device) {
       std::exit(1);
     }
     while (item.fault == Fault::kHangIn) ::sleep(1000);
+    for (; item.fault == Fault::kFloodIn; ::usleep(1000))
+      EMU_WARN("flood_in:%s, still trying", item.function.c_str());
     EMU_WARN("fail_in:%s", item.function.c_str());
     good = false;
   }

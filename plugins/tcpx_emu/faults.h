@@ -25,6 +25,7 @@ enum class Fault {
   kConnectPolls,
   kExitIn,
   kHangIn,
+  kFloodIn,
   kFailIn,
 };
 
@@ -34,7 +35,7 @@ class FaultPlan {
     Fault fault;
     uint64_t n = 1;        // @n, from 1
     int64_t arg = -1;      // :arg, -1 if not given
-    std::string function;  // of exit_in, hang_in and fail_in
+    std::string function;  // of exit_in, hang_in, flood_in and fail_in
     int device = -1;       // -1: any
     std::atomic<uint64_t> seen{0};
     std::atomic<bool> fired{false};

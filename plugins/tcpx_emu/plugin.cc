@@ -1,6 +1,5 @@
 // The tables that the library exports, and what every call has in common before it gets to its
-// object: arguments, a lost NIC, a planned hang, two threads at once.
-#include <cstdlib>
+// object: arguments, a lost NIC, a planned fault, two threads at once.
 #include <cstring>
 #include <mutex>
 #include <thread>

@@ -166,6 +166,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   enum class Outlook { kUnknown, kEndsNow, kLongAndCrowded };
   Outlook outlook_locked(const TransferState& transfer, const PeerLane& lane, Nanos now) const;
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
+  bool crowded_locked(const PeerLane& lane) const;
   void deal_locked(const std::shared_ptr<TransferState>& transfer, const LaneList& lanes);
   ChunkWork hand_out_locked(const std::shared_ptr<TransferState>& transfer, uint32_t lane);
   void enqueue_locked(const std::shared_ptr<TransferState>& transfer);

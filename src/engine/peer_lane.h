@@ -63,6 +63,7 @@ class PeerLane final : public LaneSink {
   // Equal for lanes on the same interface.
   size_t rail() const { return rail_.load(std::memory_order_relaxed); }
   bool peer_is_here() const { return lane_->peer_is_here(); }
+  bool polls() const { return lane_->polls(); }
   bool settled() const { return lane_->settled(); }
   bool heard_bye = false;   // guarded by the peer's mu
   Nanos audible_since = 0;  // of the engine's service thread; see Peer::watch_carrier

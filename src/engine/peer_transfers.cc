@@ -76,21 +76,26 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
 }
 
 // Lanes on different interfaces always add up. Lanes on one interface add cores, if there are any:
-// with more loops at work than may spin, they and the peer's take turns on the same ones. For a
-// lane with a thread of its own, which polls while anything is under way, there is no length that
-// makes up for it when the peer is on this host: two cores, four lanes, 0.64 of one lane's rate at
-// 16 MiB and 0.9 at 512. Between hosts a single connection may be limited by the network.
+// with more loops at work than may spin, they and the peer's take turns on the same ones.
 bool Peer::stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const {
   if (transfer.plan.chunks.size() < 2 || !shared_.options.adaptive_striping) return false;
-  size_t loops = first.has_own_loop() ? lanes_.size() : shared_.loops.size();
-  if (!shared_.crowded_by(std::min(lanes_.size(), loops))) return false;
+  if (!crowded_locked(first)) return false;
   for (auto& lane : lanes_)
     if (lane && lane->open() && lane->rail() != first.rail()) return false;
   double rate = first.rate();  // bytes per ns
   // Parts too small to tell a rate (128 KiB in two) would never show one if they were spread.
   if (rate == 0) return transfer.plan.bytes <= chunk_bytes_;
-  if (first.has_own_loop() && first.peer_is_here()) return true;
+  // For lanes that poll while anything is under way no length makes up for it where the peer takes
+  // its cores from the same two: four lanes had 0.64 of one lane's rate at 16 MiB and 0.9 at 512.
+  // Between hosts a single connection may be limited by the network.
+  if (first.polls() && first.peer_is_here() && shared_.max_spinning == 1) return true;
   return static_cast<double>(transfer.plan.bytes) < rate * kWorthAnotherLane;
+}
+
+// Whether the loops at work for this peer, if all its lanes are, outnumber those that may spin.
+bool Peer::crowded_locked(const PeerLane& lane) const {
+  size_t loops = lane.has_own_loop() ? lanes_.size() : shared_.loops.size();
+  return shared_.crowded_by(std::min(lanes_.size(), loops));
 }
 
 // Sends on this thread if the loop is free: no thread switch before the first byte. Lanes of
@@ -162,6 +167,7 @@ void Peer::poll(TransferState& transfer) {
     if (!transfer.live) return;
     lane = lane_to_drive_locked(transfer);
     if (lane != nullptr) outlook = outlook_locked(transfer, *lane, now);
+    if (outlook == Outlook::kLongAndCrowded) transfer.driving.store(&lane->loop());
   }
   if (lane == nullptr) return;
   auto ended = [&] { return !transfer.in_progress(); };
@@ -190,8 +196,8 @@ Peer::Outlook Peer::outlook_locked(const TransferState& t, const PeerLane& lane,
   Nanos due = t.posted_at + whole;
   if (now > due - kStayForTheEnd && now < due + kEndOverdue) return Outlook::kEndsNow;
   auto left = static_cast<double>((t.plan.chunks.size() - t.settled) * chunk_bytes_);
-  bool crowded = shared_.crowded_by(std::min(lanes_.size(), shared_.loops.size()));
-  return crowded && left > rate * kLeftToStay ? Outlook::kLongAndCrowded : Outlook::kUnknown;
+  return crowded_locked(lane) && left > rate * kLeftToStay ? Outlook::kLongAndCrowded
+                                                           : Outlook::kUnknown;
 }
 
 void Peer::wait(TransferState& transfer, Nanos deadline) {

@@ -128,6 +128,7 @@ class Lane : public LoopSource {
   virtual bool settled() const = 0;
   virtual std::string interface() const = 0;
   virtual bool peer_is_here() const = 0;                // on the same host
+  virtual bool polls() const = 0;                       // all the time while anything is under way
   virtual double send_occupancy() const { return -1; }  // of the path's windows; negative: none
   virtual double receive_occupancy() const { return -1; }
   // "" or why the lane should be given up although its stream is alive.

@@ -37,6 +37,28 @@ TEST_F(NetFault, HangInARegistrationIsReportedWithinConnectTimeout) {
   set_faults("hang_in:regmr");
   expect_no_plugin({}, "hangs in a trial registration");
 }
+// Whoever listens to it must not forget the time.
+TEST_F(NetFault, AFloodOfWarningsIsAHang) {
+  set_faults("flood_in:init");
+  expect_no_plugin({}, "hangs in init");
+}
+// Lanes would make the same calls.
+TEST_F(NetFault, ExitInSetUpIsReportedAndThisProcessLives) {
+  for (const char* fault : {"exit_in:listen", "exit_in:connect", "exit_in:accept"}) {
+    SCOPED_TRACE(fault);
+    set_faults(fault);
+    Engine none;
+    Result result = Engine::create(required(), &none);
+    EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE);
+    EXPECT_NE(result.text().find("dies in set-up"), std::string::npos) << result.text();
+  }
+}
+// Memory that is registered as the host's anyway is not tried as a device's.
+TEST_F(NetFault, WithHostMemoryThereIsNoTrial) {
+  set_faults("fail_in@1:regmr");
+  engine = make_engine(required({{"net_memory", "host"}}), keep_lines());
+  EXPECT_TRUE(logged("trial registration not asked for")) << lines();
+}
 TEST_F(NetFault, ARefusedRegistrationIsReported) {
   for (const char* fault : {"fail_in:regmr", "fail_in@2:regmr"}) {
     SCOPED_TRACE(fault);

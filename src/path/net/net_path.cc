@@ -130,7 +130,7 @@ Status NetPath::create(const EngineOptions& options, const RegionTable& regions,
     if (Status status = check_sockets(); !status) return status;
   Plugin::Request request;
   request.path = options.net_plugin;
-  request.probe_patience = options.connect_timeout;
+  request.probe = {options.connect_timeout, !options.net_host_memory};
   if (Status status = Plugin::load(request, &path->plugin_); !status) return status;
   defaults.keep_for_plugin();
   if (Status status = path->choose_devices(options.net_devices); !status) return status;

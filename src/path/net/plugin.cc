@@ -72,10 +72,10 @@ Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
   plugin->why_ = chosen.why;
   if (Status status = plugin->open(chosen.path); !status) return status;
   if (Status status = plugin->bind(); !status) return status;
-  if (request.probe)
-    if (Status status = probe_plugin(plugin->file_, request.probe_patience, &plugin->trial_);
-        !status)
-      return status;
+  if (Status status = probe_plugin(plugin->file_, plugin->library_, *plugin->calls_, request.probe,
+                                   &plugin->trial_);
+      !status)
+    return status;
   if (Status status = plugin->initialise(); !status) return status;
   stop_reaping_at_exit();
   (*loaded)[chosen.path] = plugin;

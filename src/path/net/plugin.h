@@ -12,17 +12,22 @@
 
 namespace tcpx::net {
 
+// What a child process does with the plugin before this one does.
+struct Probe {
+  Nanos patience = 30 * kSecond;  // for all of it
+  bool registration = true;       // not only init; of device memory
+};
+
 class Plugin {
  public:
   struct Request {
     std::string path;  // as configured; empty: the usual places
-    Nanos probe_patience = 30 * kSecond;
-    bool probe = true;  // in a child process first
+    Probe probe;
   };
 
   // Distinct failures, all TCPX_PATH_UNAVAILABLE with blast ENGINE; the text starts with what
   // failed: no file, not loadable, no known symbol, refused init, dies in init, hangs in init,
-  // no device, and dies in, hangs in or refuses a trial registration.
+  // no device, dies in set-up, and dies in, hangs in or refuses a trial registration.
   static Status load(const Request& request, std::shared_ptr<Plugin>* out);
 
   PluginCalls& calls() { return *calls_; }
@@ -57,7 +62,8 @@ Status no_plugin_file();  // what load() says when there is no candidate
 
 // What init does in a child process, and then the registration of memory as lanes will do it: there
 // they may exit, crash or hang. `*trial` says what became of the second, or why it was not tried.
-Status probe_plugin(const std::string& file, Nanos patience, std::string* trial);
+Status probe_plugin(const std::string& file, void* library, PluginCalls& calls, const Probe& probe,
+                    std::string* trial);
 
 // Whether a loaded plugin is the emulator without a GPU, which takes host memory for a device's.
 bool takes_host_for_device(void* library);

@@ -1,7 +1,6 @@
 // What may end the process or hang in a driver is done by a child process first; what becomes of
 // the child decides. Real plugins call exit() in init where there is no GPU or no receive manager,
 // and in the registration of memory that they cannot import.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -36,7 +35,6 @@ enum Code : int {
   kGood = 0,
   kInitRefused = 101,
   kNoDevice,
-  kNotBound,
   kNothingToTry,  // no device takes other memory than the host's
   kNoMemoryToTry,
   kNoComms,
@@ -46,6 +44,7 @@ enum Code : int {
 constexpr Nanos kReapPatience = kSecond;
 // For comms between two ends of one process: 50 ms of it is the wait for flow steering.
 constexpr Nanos kCommsPatience = 2 * kSecond;
+constexpr Nanos kForever = INT64_MAX / 4;
 int report_fd = -1;  // in the child only
 
 void say(char mark, int code) {
@@ -69,18 +68,6 @@ void child_log(int level, unsigned long, const char*, int, const char* format, .
 }
 
 // ---- the child -------------------------------------------------------------------------------
-
-std::unique_ptr<PluginCalls> bind_newest(void* library) {
-  std::unique_ptr<PluginCalls> calls;
-  for (int version = nccl::kNewestVersion; version >= nccl::kOldestVersion; --version) {
-    char symbol[32];
-    snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", version);
-    std::string why;
-    if (void* table = dlsym(library, symbol)) calls = bind_table(version, table, &why);
-    if (calls != nullptr) break;
-  }
-  return calls;
-}
 
 // A send comm and a receive comm of one device, connected to each other.
 struct CommPair {
@@ -110,24 +97,39 @@ bool registers(PluginCalls& calls, void* comm, Pages& memory) {
          calls.dereg_mr(comm, mhandle) == nccl::kSuccess;
 }
 
-// Memory as the lanes will register it, on a comm of either kind.
-int try_registration(PluginCalls& calls, int devices, bool host_is_device) {
-  int device = 0;
-  DeviceProperties properties;
-  for (; device < devices; ++device)
-    if (calls.properties(device, &properties) == nccl::kSuccess && properties.unpacks()) break;
-  if (device == devices) return kNothingToTry;
+// Memory as lanes register it, on a comm of either kind of the first device that unpacks.
+int try_registration(PluginCalls& calls, const std::vector<DeviceProperties>& devices,
+                     bool host_is_device) {
+  auto device = std::find_if(devices.begin(), devices.end(),
+                             [](const DeviceProperties& d) { return d.unpacks(); });
+  if (device == devices.end()) return kNothingToTry;
   Pages memory;
   if (!host_is_device || !memory.allocate(16 * Pages::kPage)) return kNoMemoryToTry;
   CommPair comms;
-  if (!comms.connect(calls, device)) return kNoComms;
+  if (!comms.connect(calls, static_cast<int>(device - devices.begin()))) return kNoComms;
   say(kVerdict, kRegistering);
   bool good = registers(calls, comms.send, memory) && registers(calls, comms.receive, memory);
   return good ? kGood : kRefused;
 }
 
-[[noreturn]] void child(void* library) {
-  alarm(120);  // should the parent be gone
+int try_init(PluginCalls& calls, std::vector<DeviceProperties>* devices) {
+  int count = 0;
+  if (calls.init(&child_log) != nccl::kSuccess) return kInitRefused;
+  if (calls.devices(&count) != nccl::kSuccess || count <= 0) return kNoDevice;
+  devices->resize(static_cast<size_t>(count));
+  for (int device = 0; device < count; ++device)
+    (void)calls.properties(device, &(*devices)[static_cast<size_t>(device)]);
+  return kGood;
+}
+
+// An exception, also one of the plugin's, ends it here and not in the application's code.
+[[noreturn]] void child(void* library, PluginCalls& calls, const Probe& probe) noexcept {
+  signal(SIGALRM, SIG_DFL);
+  sigset_t alarms;
+  sigemptyset(&alarms);
+  sigaddset(&alarms, SIGALRM);
+  sigprocmask(SIG_UNBLOCK, &alarms, nullptr);
+  alarm(static_cast<unsigned>(probe.patience / kSecond) + 10);  // should the parent be gone
   // A plugin that calls exit() would run the application's exit handlers a second time, here.
   on_exit(
       [](int status, void*) {
@@ -135,15 +137,11 @@ int try_registration(PluginCalls& calls, int devices, bool host_is_device) {
         _exit(status);
       },
       nullptr);
-  std::unique_ptr<PluginCalls> calls = bind_newest(library);
-  int devices = 0;
-  int code = calls == nullptr                                             ? kNotBound
-             : calls->init(&child_log) != nccl::kSuccess                  ? kInitRefused
-             : calls->devices(&devices) != nccl::kSuccess || devices <= 0 ? kNoDevice
-                                                                          : kGood;
+  std::vector<DeviceProperties> devices;
+  int code = try_init(calls, &devices);
   say(kVerdict, code);
-  if (code == kGood)
-    say(kVerdict, try_registration(*calls, devices, takes_host_for_device(library)));
+  if (code == kGood && probe.registration)
+    say(kVerdict, try_registration(calls, devices, takes_host_for_device(library)));
   _exit(code);
 }
 
@@ -155,13 +153,21 @@ Status unavailable(std::string text) {
 
 class Child {
  public:
+  // How a step ended.
+  enum class End { kSaid, kDied, kSilent };
+
   ~Child() {
     if (pid_ <= 0) return;
-    if (!gone_) kill(pid_, SIGKILL);
+    if (done_) reap();  // it ends by itself: no need to kill whoever may have its number by now
+    look();
+    if (gone_) return;
+    kill(pid_, SIGKILL);
     reap();
   }
 
-  Status start(void* library) {
+  Status start(void* library, PluginCalls& calls, const Probe& probe) {
+    deadline_ = now_ns() + probe.patience;
+    patience_ = probe.patience;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return Status::system(errno, TCPX_BLAST_ENGINE, "pipe");
     reader_ = Fd(ends[0]);
@@ -169,31 +175,34 @@ class Child {
     pid_ = fork();
     if (pid_ < 0) return Status::system(errno, TCPX_BLAST_ENGINE, "fork, to probe the net plugin");
     if (pid_ == 0) {
+      reader_.reset();
       report_fd = writer.get();
-      child(library);
+      child(library, calls, probe);
     }
     return {};
   }
 
-  // What came of its next step: good if `*code` is what it says of it. `*how` is how it went wrong
-  // otherwise: "hangs in ...", "dies in ...".
-  bool next(Nanos patience, const char* step, int* code, std::string* how) {
+  // What came of its next step: kSaid if `*code` is what it says of it, else `*how` is how it went
+  // wrong: "hangs in ...", "dies in ...". At most for so long, and not beyond the probe's patience.
+  End next(const char* step, Nanos most, int* code, std::string* how) {
+    Nanos until = std::min(deadline_, now_ns() + most);
     size_t mark = std::string::npos;
-    bool in_time = read_until_verdict(now_ns() + patience, &mark);
+    bool in_time = read_until_verdict(until, &mark);
     if (mark != std::string::npos) {
       bool said = said_[mark] == kVerdict;
       *code = static_cast<unsigned char>(said_[mark + 1]);
       text_ += said_.substr(0, mark);
       said_.erase(0, mark + 2);
       *how = strf("dies in {}: it calls exit({})", step, *code);
-      return said;
+      return said ? End::kSaid : End::kDied;
     }
     text_ += std::exchange(said_, {});
-    if (in_time) reap();
     *how = in_time ? strf("dies in {}: {}", step, death())
-                   : strf("hangs in {}: no answer within {} ms", step, patience / kMilli);
-    return false;
+                   : strf("hangs in {}: no answer within {} ms", step,
+                          std::min(patience_, most) / kMilli);
+    return in_time ? End::kDied : End::kSilent;
   }
+  void done() { done_ = true; }  // it has said its last
 
   std::string last_warning() const {
     std::string text = text_;
@@ -210,30 +219,35 @@ class Child {
   }
 
   // Reads until the child has given a verdict, is gone, or time is up (false). The end of the pipe
-  // alone is no sign: another thread may have forked while its writing end was open here.
+  // alone is no sign: another thread may have forked while its writing end was open here, and a
+  // plugin may close what is not its own. Nor is silence: a plugin may complain for ever.
   bool read_until_verdict(Nanos deadline, size_t* mark) {
     for (;;) {
       *mark = find_verdict(said_);
       if (*mark != std::string::npos) return true;
-      pollfd wait{reader_.get(), POLLIN, 0};
-      if (poll(&wait, 1, gone_ ? 0 : 20) > 0) {
-        char buffer[512];
-        ssize_t got = read(reader_.get(), buffer, sizeof buffer);
-        if (got <= 0) return true;
-        said_.append(buffer, static_cast<size_t>(got));
-        if (said_.size() > 16384) said_.erase(0, said_.size() - 8192);
-        continue;
-      }
-      if (gone_) return true;  // and nothing is left to read
+      pollfd wait{reader_ ? reader_.get() : -1, POLLIN, 0};
+      if (poll(&wait, 1, gone_ ? 0 : 20) > 0)
+        read_some();
+      else if (gone_)
+        return true;  // and nothing is left to read
       look();
-      if (!gone_ && now_ns() > deadline) return false;
+      if (!gone_ && now_ns() > deadline) return find_verdict(said_) != std::string::npos;
     }
   }
+  void read_some() {
+    char buffer[512];
+    ssize_t got = read(reader_.get(), buffer, sizeof buffer);
+    if (got <= 0) return reader_.reset();
+    said_.append(buffer, static_cast<size_t>(got));
+    if (said_.size() > 16384) said_.erase(0, said_.size() - 8192);
+  }
 
-  // Whether the child has ended; status_ is set if nobody took that from us.
+  // Whether the child has ended, and how if nobody took that from us.
   void look() {
+    if (gone_) return;
     pid_t got = waitpid(pid_, &status_, WNOHANG);
-    gone_ = gone_ || got == pid_ || (got < 0 && errno == ECHILD);
+    gone_ = got == pid_ || (got < 0 && errno == ECHILD);
+    knows_how_ = got == pid_;
   }
   // A child that hangs in a driver may not even die: then it is left.
   void reap() {
@@ -241,49 +255,48 @@ class Child {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   std::string death() const {
+    if (!knows_how_) return "somebody else took its exit status";
     if (WIFSIGNALED(status_)) return strf("signal {}", WTERMSIG(status_));
     return strf("it ends the process with status {}", WEXITSTATUS(status_));
   }
 
+  Nanos deadline_ = 0, patience_ = 0;
   pid_t pid_ = -1;
   Fd reader_;
-  bool gone_ = false;
+  bool gone_ = false, knows_how_ = false, done_ = false;
   int status_ = 0;
   std::string said_, text_;  // not yet looked at; lines of the plugin
 };
 
-Status judge_init(Child& child, const std::string& file, Nanos patience) {
+Status judge_init(Child& child, const std::string& file) {
   int code = 0;
   std::string how;
-  if (!child.next(patience, "init", &code, &how))
+  if (child.next("init", kForever, &code, &how) != Child::End::kSaid)
     return unavailable(strf("net plugin {} {}; {}", file, how, child.last_warning()));
-  switch (code) {
-    case kInitRefused:
-      return unavailable(strf("net plugin {} refused init; {}", file, child.last_warning()));
-    case kNoDevice:
-      return unavailable(strf("net plugin {} has no device; {}", file, child.last_warning()));
-    case kNotBound: return unavailable(strf("net plugin {} has no known symbol", file));
-    default: return {};
-  }
+  if (code == kInitRefused)
+    return unavailable(strf("net plugin {} refused init; {}", file, child.last_warning()));
+  if (code == kNoDevice)
+    return unavailable(strf("net plugin {} has no device; {}", file, child.last_warning()));
+  return {};
 }
 
 // Comms within one process may not be possible where those between two hosts are: that there are
-// none is no reason to do without the plugin, only to do without the trial.
-Status judge_trial(Child& child, const std::string& file, Nanos patience, std::string* trial) {
+// none is no reason to do without the plugin, only without the trial. Who dies of it is another
+// matter: lanes make the same calls.
+Status judge_trial(Child& child, const std::string& file, std::string* trial) {
   int code = 0;
   std::string how;
-  bool said = child.next(std::min(patience, kCommsPatience + kSecond), "set-up", &code, &how);
-  if (said && code == kRegistering) {
-    said = child.next(patience, "a trial registration", &code, &how);
-    if (said && code == kGood) {
-      *trial = "passed";
-      return {};
-    }
-    if (said) how = "refuses a trial registration";
+  Child::End end = child.next("set-up", kCommsPatience + kSecond, &code, &how);
+  bool registers = end == Child::End::kSaid && code == kRegistering;
+  if (registers) end = child.next("a trial registration", kForever, &code, &how);
+  if (end == Child::End::kSaid) child.done();
+  if (end == Child::End::kSaid && code == kRefused) how = "refuses a trial registration";
+  if (end == Child::End::kDied || (registers && !(end == Child::End::kSaid && code == kGood)))
     return unavailable(strf("net plugin {} {}; {}", file, how, child.last_warning()));
-  }
-  if (!said)
-    *trial = strf("not made: for its comms it {}; {}", how, child.last_warning());
+  if (registers)
+    *trial = "passed";
+  else if (end == Child::End::kSilent)
+    *trial = strf("not made: it {}; {}", how, child.last_warning());
   else if (code == kNothingToTry)
     *trial = "not needed, it takes host memory";
   else if (code == kNoMemoryToTry)
@@ -295,18 +308,15 @@ Status judge_trial(Child& child, const std::string& file, Nanos patience, std::s
 
 }  // namespace
 
-Status probe_plugin(const std::string& file, Nanos patience, std::string* trial) {
-  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return unavailable(strf("net plugin not loadable: {}", dlerror()));
-  Status status;
-  {
-    Child child;
-    status = child.start(library);
-    if (status.ok()) status = judge_init(child, file, patience);
-    if (status.ok()) status = judge_trial(child, file, patience, trial);
-  }
-  dlclose(library);
-  return status;
+Status probe_plugin(const std::string& file, void* library, PluginCalls& calls, const Probe& probe,
+                    std::string* trial) {
+  Child child;
+  if (Status status = child.start(library, calls, probe); !status) return status;
+  if (Status status = judge_init(child, file); !status) return status;
+  *trial = "not asked for";
+  if (probe.registration) return judge_trial(child, file, trial);
+  child.done();
+  return {};
 }
 
 }  // namespace tcpx::net

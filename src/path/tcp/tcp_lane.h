@@ -48,6 +48,7 @@ class TcpLane final : public Lane, private CarrierHost {
   bool settled() const override { return way_.load() != Way::kUnsettled; }
   std::string interface() const override;
   bool peer_is_here() const override { return settings_.same_host; }
+  bool polls() const override { return way_.load() == Way::kBeside; }
   double send_occupancy() const override { return carrier_ ? carrier_->send_occupancy() : -1; }
   double receive_occupancy() const override {
     return carrier_ ? carrier_->receive_occupancy() : -1;
