@@ -167,6 +167,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Outlook outlook_locked(const TransferState& transfer, const PeerLane& lane, Nanos now) const;
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
   bool crowded_locked(const PeerLane& lane) const;
+  void sleep_until_ended(TransferState& transfer, Nanos until);
   void deal_locked(const std::shared_ptr<TransferState>& transfer, const LaneList& lanes);
   ChunkWork hand_out_locked(const std::shared_ptr<TransferState>& transfer, uint32_t lane);
   void enqueue_locked(const std::shared_ptr<TransferState>& transfer);

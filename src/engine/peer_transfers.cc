@@ -176,7 +176,10 @@ void Peer::poll(TransferState& transfer) {
       lane->loop().poll_until(ended, now + kStayForTheEnd, Loop::Idle::kSpins);
       break;
     case Outlook::kLongAndCrowded:
-      lane->loop().poll_until(ended, now + kStay, Loop::Idle::kSleeps);
+      // The loop's thread has it, or the poller's core had been taken from it: to fight for the
+      // loop would only take time from who makes the progress.
+      if (!lane->loop().poll_until(ended, now + kStay, Loop::Idle::kSleeps))
+        sleep_until_ended(transfer, now + kStay);
       break;
     case Outlook::kUnknown: lane->loop().poll(); break;
   }
@@ -215,12 +218,15 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
     // Someone else makes the progress, or there is no lane yet. Look again from time to time:
     // whoever drives may stop driving. `driving` stays: another thread that waits for the same
     // transfer may sleep in that loop.
-    std::unique_lock<std::mutex> lock(mu);
-    ++transfer.waiters;
-    Nanos look_again = std::min(deadline, now_ns() + 20 * kMilli);
-    wait_until(transfer.ended, lock, look_again, stop);
-    --transfer.waiters;
+    sleep_until_ended(transfer, std::min(deadline, now_ns() + 20 * kMilli));
   }
+}
+
+void Peer::sleep_until_ended(TransferState& transfer, Nanos until) {
+  std::unique_lock<std::mutex> lock(mu);
+  ++transfer.waiters;
+  wait_until(transfer.ended, lock, until, [&] { return !transfer.in_progress(); });
+  --transfer.waiters;
 }
 
 // ---- the way of a chunk (from lanes) -------------------------------------------------------

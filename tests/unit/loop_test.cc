@@ -156,6 +156,21 @@ TEST_F(LoopTest, PollUntilStaysUntilTheEndOrTheTime) {
   }
 }
 
+// Nor does it wait for the loop: its caller has something better to do than that.
+TEST_F(LoopTest, PollUntilSaysWhenAnotherDrives) {
+  for (auto idle : {Loop::Idle::kSpins, Loop::Idle::kSleeps}) {
+    bool drove = true;
+    loop->run_exclusive([&] {
+      std::thread([&] {
+        drove = loop->poll_until([] { return false; }, now_ns() + 60 * kSecond, idle);
+      }).join();
+    });
+    EXPECT_FALSE(drove);
+  }
+  EXPECT_TRUE(eventually(
+      [&] { return loop->poll_until([] { return true; }, now_ns(), Loop::Idle::kSleeps); }));
+}
+
 TEST_F(LoopTest, WakesAreNeverLostWhoeverDrives) {
   std::atomic<bool> stop{false};
   std::thread driver([&] {
