@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A KV cache moved through stock NIXL: prefill in one process, decode in another.
+"""A KV cache moved through stock NIXL: prefill in one process, decode in another, or so many of each (--ranks 8:
+as serving engines do it that have a process per GPU, each with its part of the cache).
 
 Both have a cache of LAYERS x BLOCKS blocks. Prefill has filled some blocks for a request; decode has
 free blocks elsewhere in its own cache, pulls the request's blocks of all layers with one READ, and the
@@ -7,6 +8,7 @@ notification of that READ tells prefill that its blocks are free again.
 
   pip install nixl numpy
   NIXL_PLUGIN_DIR=/folder/of/libplugin_TCPX.so python nixl_kv.py
+  python nixl_kv.py --ranks 8              # eight processes on either side
   python nixl_kv.py --backend UCX          # the same with another backend
 
 Host memory. What the two processes exchange over a pipe here (one blob of metadata, the numbers of
@@ -61,9 +63,9 @@ def make_agent(name, shape):
     return agent
 
 
-def prefill(pipe, shape):
+def prefill(pipe, results, rank, shape):
     """Owns the blocks; does nothing while they are read."""
-    agent = make_agent("prefill", shape)
+    agent = make_agent(f"prefill-{rank}", shape)
     cache = KvCache(agent, shape)
     blocks = np.random.default_rng(1).permutation(shape.blocks)[:shape.request_blocks].tolist()
     pipe.send((agent.get_agent_metadata(), cache.descriptors(), blocks))
@@ -72,7 +74,7 @@ def prefill(pipe, shape):
             for position, block in enumerate(blocks):
                 array[block] = content(shape, layer, position, turn)
         pipe.send("filled")
-        wait_for_notification(agent, "decode", f"request {turn} fetched".encode())
+        wait_for_notification(agent, f"decode-{rank}", f"request {turn} fetched".encode())
         for array in cache.layers:  # nobody needs them any more
             array[blocks] = 0xEE
         pipe.recv()
@@ -86,15 +88,15 @@ def wait_for_notification(agent, sender, message, seconds=60):
         time.sleep(0.0005)
 
 
-def decode(pipe, shape):
-    """Pulls. Returns the seconds of each turn."""
-    agent = make_agent("decode", shape)
+def decode(pipe, results, rank, shape):
+    """Pulls, and tells the seconds of each turn."""
+    agent = make_agent(f"decode-{rank}", shape)
     cache = KvCache(agent, shape)
     metadata, remote_rows, remote_blocks = pipe.recv()
     agent.add_remote_agent(metadata)
     # Once: every block of both sides. A request is then only a list of numbers.
     local = agent.prep_xfer_dlist("NIXL_INIT_AGENT", cache.descriptors(), "DRAM", [shape.backend])
-    remote = agent.prep_xfer_dlist("prefill", remote_rows, "DRAM", [shape.backend])
+    remote = agent.prep_xfer_dlist(f"prefill-{rank}", remote_rows, "DRAM", [shape.backend])
     blocks = np.random.default_rng(2).permutation(shape.blocks)[:shape.request_blocks].tolist()
     seconds = []
     for turn in range(shape.turns):
@@ -111,7 +113,7 @@ def decode(pipe, shape):
                 if not np.array_equal(array[block], content(shape, layer, position, turn)):
                     sys.exit(f"nixl_kv.py: wrong bytes in layer {layer}, block {block}, turn {turn}")
         pipe.send("next")
-    return seconds
+    results.put((rank, seconds))
 
 
 def wait_for_transfer(agent, handle, seconds=60):
@@ -129,6 +131,7 @@ def wait_for_transfer(agent, handle, seconds=60):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", default="TCPX")
+    parser.add_argument("--ranks", type=int, default=1, help="processes on either side")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--blocks", type=int, default=128, help="in each layer of each cache")
     parser.add_argument("--block-bytes", type=int, default=32768, help="a multiple of 8")
@@ -137,20 +140,32 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def run_workers(shape):
+    """{rank: seconds of each turn}."""
+    context = multiprocessing.get_context("spawn")  # NIXL has threads: never fork it
+    results = context.SimpleQueue()
+    workers = []
+    for rank in range(shape.ranks):
+        for side, pipe in zip((prefill, decode), context.Pipe()):
+            workers.append(context.Process(target=side, args=(pipe, results, rank, shape), daemon=True))
+            workers[-1].start()
+            pipe.close()
+    while any(worker.is_alive() for worker in workers) and not any(worker.exitcode for worker in workers):
+        time.sleep(0.02)
+    if any(worker.exitcode for worker in workers):
+        sys.exit("nixl_kv.py: a worker failed")  # what of it, it has said; the others end with us
+    return dict(results.get() for _ in range(shape.ranks))
+
+
 def main():
     shape = parse_arguments()
-    context = multiprocessing.get_context("spawn")  # NIXL has threads: never fork it
-    here, there = context.Pipe()
-    other = context.Process(target=prefill, args=(there, shape), daemon=True)
-    other.start()
-    there.close()
-    seconds = decode(here, shape)
-    other.join(10)
+    seconds = run_workers(shape)
     count, size = shape.layers * shape.request_blocks, shape.layers * shape.request_blocks * shape.block_bytes
-    best, first = min(seconds), seconds[0]
     print(f"{shape.backend}: {count} blocks of {shape.block_bytes} bytes ({size / 1e6:.0f} MB) per request, "
-          f"content checked {len(seconds)} times")
-    print(f"first {first * 1e3:.1f} ms, best {best * 1e3:.1f} ms = {size / best / 1e9:.2f} GB/s")
+          f"content checked {sum(len(turns) for turns in seconds.values())} times")
+    for rank, turns in sorted(seconds.items()):
+        print(f"rank {rank}: first {turns[0] * 1e3:.1f} ms, best {min(turns) * 1e3:.1f} ms = "
+              f"{size / min(turns) / 1e9:.2f} GB/s")
 
 
 if __name__ == "__main__":

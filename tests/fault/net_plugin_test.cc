@@ -169,11 +169,11 @@ TEST_F(NetFault, HangInTestAtThePeerEndsItByLaneTimeout) {
   EXPECT_LT(watch.elapsed(), kPeerTimeout + kNoticed);
   peer->kill();
 }
-// In set-up: the lane, stream and all, is in the hands of the plugin.
-TEST_F(NetFault, HangInSetUpEndsTheConnectInTime) {
-  for (const char* call : {"listen", "connect", "accept"}) {
-    SCOPED_TRACE(call);
-    start(std::string("hang_in:") + call, allowed());
+// In set-up: the lane, stream and all, is in the hands of the plugin. Each a test, that is a
+// process, of its own: ThreadSanitizer bears no probe beside the thread that hangs.
+struct NetFaultHangInSetUp : NetFault {
+  void expect_the_connect_to_end_in_time(const std::string& call) {
+    start("hang_in:" + call, allowed());
     Stopwatch watch;
     Result result = meet();
     EXPECT_LT(watch.elapsed(), kConnectTimeout + kTicks);
@@ -182,10 +182,16 @@ TEST_F(NetFault, HangInSetUpEndsTheConnectInTime) {
     Stopwatch end;
     engine.destroy();
     EXPECT_LT(end.elapsed(), kConnectTimeout + kTicks);
-    std::string next = plugin + "." + call;  // the next one reads its faults anew
-    std::filesystem::copy_file(TCPX_TEST_EMULATOR_PATH, next);
-    plugin = next;
   }
+};
+TEST_F(NetFaultHangInSetUp, InListenEndsTheConnectInTime) {
+  expect_the_connect_to_end_in_time("listen");
+}
+TEST_F(NetFaultHangInSetUp, InConnectEndsTheConnectInTime) {
+  expect_the_connect_to_end_in_time("connect");
+}
+TEST_F(NetFaultHangInSetUp, InAcceptEndsTheConnectInTime) {
+  expect_the_connect_to_end_in_time("accept");
 }
 // What is not a fence once is none after the peer was forgotten: the thread is still in the call.
 TEST_F(NetFault, DisconnectDoesNotMakeAHangingPluginHarmless) {

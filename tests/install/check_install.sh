@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs a build into a temporary tree, looks at what is there, and builds and runs small C and
-# C++ programs against it: by find_package and by pkg-config, shared and static.
+# C++ programs against it: by find_package and by pkg-config, shared and static. Then the NIXL backend
+# by Meson, by itself and as a folder of somebody else's tree.
 # Usage: check_install.sh <build dir> <C compiler> <C++ compiler>
 set -euo pipefail
 build=$1 cc=$2 cxx=$3
@@ -68,4 +69,32 @@ for module in tcpx tcpx-static; do
   "$tmp/c-$module" && "$tmp/cxx-$module" || fail "programs by pkg-config $module"
 done
 [ "$(pkg-config --modversion tcpx)" = 0.1.0 ] || fail "pkg-config version"
+
+say "the NIXL backend by Meson"
+if ! command -v meson >/dev/null; then
+  echo "SKIP: no meson on this machine; the rest was tested"
+  exit 77
+fi
+# As NIXL's tree has it: a folder of plugins, each by its name, and where they go.
+mkdir -p "$tmp/tree/src/plugins"
+cat >"$tmp/tree/meson.build" <<END
+project('tree', 'cpp', default_options: ['cpp_std=c++17'])
+plugin_install_dir = get_option('libdir') / 'plugins'
+subdir('src/plugins')
+END
+echo "subdir('tcpx')" >"$tmp/tree/src/plugins/meson.build"
+ln -s "$here/../../plugins/nixl" "$tmp/tree/src/plugins/tcpx"
+for tree in "$here/../../plugins lib/nixl/plugins" "$tmp/tree lib/plugins"; do
+  read -r source place <<<"$tree"
+  out=$tmp/meson-$(basename "$source")
+  { CXX=$cxx meson setup "$out" "$source" -Dbuildtype=plain -Dlibdir=lib --prefix=/ &&
+      ninja -C "$out" && DESTDIR=$out/root meson install -C "$out" --no-rebuild; } >"$out.log" 2>&1 ||
+    { cat "$out.log"; fail "meson in $source"; }
+  plugin=$out/root/$place/libplugin_TCPX.so
+  [ -f "$plugin" ] || fail "meson installs no $place/libplugin_TCPX.so"
+  exports() { nm -D --defined-only "$1" | awk '{print $3}' | sort; }
+  [ "$(exports "$plugin")" = "$(exports "$build/plugins/nixl/libplugin_TCPX.so")" ] ||
+    fail "meson's plugin exports: $(exports "$plugin" | tr '\n' ' ')"
+  ! nm -D --undefined-only "$plugin" | grep -i -E 'nixl|absl' || fail "undefined symbols (above)"
+done
 echo "all good"
