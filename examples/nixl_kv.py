@@ -150,11 +150,16 @@ def run_workers(shape):
             workers.append(context.Process(target=side, args=(pipe, results, rank, shape), daemon=True))
             workers[-1].start()
             pipe.close()
-    while any(worker.is_alive() for worker in workers) and not any(worker.exitcode for worker in workers):
-        time.sleep(0.02)
-    if any(worker.exitcode for worker in workers):
-        sys.exit("nixl_kv.py: a worker failed")  # what of it, it has said; the others end with us
-    return dict(results.get() for _ in range(shape.ranks))
+    seconds = {}
+    while len(seconds) < shape.ranks or any(worker.is_alive() for worker in workers):
+        if any(worker.exitcode for worker in workers):
+            sys.exit("nixl_kv.py: a worker failed")  # what of it, it has said; the others end with us
+        if results.empty():
+            time.sleep(0.02)
+        else:
+            rank, turns = results.get()
+            seconds[rank] = turns
+    return seconds
 
 
 def main():

@@ -113,7 +113,7 @@ void Loop::thread_main() {
 
 void Loop::drive_as_thread() {
   while (!stopping_.load()) {
-    epoll_event event;
+    epoll_event event{};
     Nanos from = now_ns();
     if (epoll_wait(outer_.get(), &event, 1, -1) < 0 && errno != EINTR) return;
     Nanos to = now_ns();
@@ -121,7 +121,12 @@ void Loop::drive_as_thread() {
     // the second try_lock succeeds.
     if (!drive_mu_.try_lock()) {
       thread_wants_.store(true);
-      if (!drive_mu_.try_lock()) continue;
+      if (!drive_mu_.try_lock()) {
+        // One who left just before a lease began may take the flag from who has it now, and would
+        // not set the lease's timer.
+        if (event.data.u64 == kLeaseIndex) watch_lease(kLongestLeaseWatch);
+        continue;
+      }
     }
     if (lease_holds(to) && !stopping_.load()) {
       lease_watch_ = std::min(2 * lease_watch_, kLongestLeaseWatch);

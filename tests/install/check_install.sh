@@ -88,7 +88,7 @@ for tree in "$here/../../plugins lib/nixl/plugins" "$tmp/tree lib/plugins"; do
   read -r source place <<<"$tree"
   out=$tmp/meson-$(basename "$source")
   { CXX=$cxx meson setup "$out" "$source" -Dbuildtype=plain -Dlibdir=lib --prefix=/ &&
-      ninja -C "$out" && DESTDIR=$out/root meson install -C "$out" --no-rebuild; } >"$out.log" 2>&1 ||
+      meson compile -C "$out" && DESTDIR=$out/root meson install -C "$out" --no-rebuild; } >"$out.log" 2>&1 ||
     { cat "$out.log"; fail "meson in $source"; }
   plugin=$out/root/$place/libplugin_TCPX.so
   [ -f "$plugin" ] || fail "meson installs no $place/libplugin_TCPX.so"

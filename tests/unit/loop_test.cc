@@ -265,6 +265,17 @@ TEST_F(LoopTest, PollersAndDriversAndTheThreadMissNothing) {
   ASSERT_TRUE(eventually([&] { return source->received == 501; })) << "nobody calls any more";
 }
 
+// Whoever posts and polls leaves something behind and comes no more: the thread has it.
+TEST_F(LoopTest, TheThreadComesBackAfterALongSectionUnderALease) {
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 20; ++i) loop->poll();
+    source->hot = 5000;
+    bool done = false;
+    while (!done) done = loop->try_exclusive_long([&] { loop->make_hot(index); });
+    ASSERT_TRUE(eventually([&] { return source->hot <= 0; })) << "round " << round;
+  }
+}
+
 TEST_F(LoopTest, StopEndsALeaseSoon) {
   for (int i = 0; i < 100; ++i) loop->poll();
   Nanos from = now_ns();

@@ -49,12 +49,11 @@ TEST_F(Polling, WhoCannotHaveTheLoopSleeps) {
     EXPECT_TRUE(transfer->in_progress());
   });
   EXPECT_GE(polls, 2) << "a poll is no wait";
-  EXPECT_LT(polls, time / (100 * kMicro)) << "each sleeps for 200 us";
+  EXPECT_LT(polls, time / (20 * kMicro)) << "they sleep for 200 us, but where the end would be due";
   transfer->peer->wait(*transfer, now_ns() + 20 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
 }
 
-// And the loop's thread makes the progress meanwhile, whoever polls.
 TEST_F(Polling, PolledToItsEnd) {
   auto transfer = long_transfer();
   for (int round = 0; round < 5; ++round) {

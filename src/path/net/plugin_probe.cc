@@ -167,7 +167,6 @@ class Child {
 
   Status start(void* library, PluginCalls& calls, const Probe& probe) {
     deadline_ = now_ns() + probe.patience;
-    patience_ = probe.patience;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return Status::system(errno, TCPX_BLAST_ENGINE, "pipe");
     reader_ = Fd(ends[0]);
@@ -185,7 +184,7 @@ class Child {
   // What came of its next step: kSaid if `*code` is what it says of it, else `*how` is how it went
   // wrong: "hangs in ...", "dies in ...". At most for so long, and not beyond the probe's patience.
   End next(const char* step, Nanos most, int* code, std::string* how) {
-    Nanos until = std::min(deadline_, now_ns() + most);
+    Nanos from = now_ns(), until = std::min(deadline_, from + most);
     size_t mark = std::string::npos;
     bool in_time = read_until_verdict(until, &mark);
     if (mark != std::string::npos) {
@@ -198,8 +197,7 @@ class Child {
     }
     text_ += std::exchange(said_, {});
     *how = in_time ? strf("dies in {}: {}", step, death())
-                   : strf("hangs in {}: no answer within {} ms", step,
-                          std::min(patience_, most) / kMilli);
+                   : strf("hangs in {}: no answer within {} ms", step, (until - from) / kMilli);
     return in_time ? End::kDied : End::kSilent;
   }
   void done() { done_ = true; }  // it has said its last
@@ -231,7 +229,9 @@ class Child {
       else if (gone_)
         return true;  // and nothing is left to read
       look();
-      if (!gone_ && now_ns() > deadline) return find_verdict(said_) != std::string::npos;
+      if (now_ns() <= deadline) continue;
+      *mark = find_verdict(said_);
+      return gone_ || *mark != std::string::npos;
     }
   }
   void read_some() {
@@ -260,7 +260,7 @@ class Child {
     return strf("it ends the process with status {}", WEXITSTATUS(status_));
   }
 
-  Nanos deadline_ = 0, patience_ = 0;
+  Nanos deadline_ = 0;
   pid_t pid_ = -1;
   Fd reader_;
   bool gone_ = false, knows_how_ = false, done_ = false;
