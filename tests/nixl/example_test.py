@@ -17,25 +17,23 @@ def run(script, *arguments):
     return result.stdout
 
 
-@case(places=())
-def example_moves_a_kv_cache(test):
+def run_example(test, *arguments):
     if NIXL_VERSION < (1, 4):
         raise Skip("the Python API of NIXL before 1.4 wants torch")
     if test.ours and test.setup.path == "net":
         os.environ.update(TCPX_NET_PLUGIN=test.setup.net_plugin, TCPX_REQUIRE_PATH="net")
-    output = run("examples/nixl_kv.py", "--backend", test.setup.backend, "--layers", "4",
-                 "--block-bytes", "4096", "--turns", "3")
+    return run("examples/nixl_kv.py", "--backend", test.setup.backend, "--block-bytes", "4096", *arguments)
+
+
+@case(places=())
+def example_moves_a_kv_cache(test):
+    output = run_example(test, "--layers", "4", "--turns", "3")
     require("content checked 3 times" in output and "GB/s" in output, output)
 
 
 @case(places=())
 def example_with_eight_processes_on_either_side(test):
-    if NIXL_VERSION < (1, 4):
-        raise Skip("the Python API of NIXL before 1.4 wants torch")
-    if test.ours and test.setup.path == "net":
-        os.environ.update(TCPX_NET_PLUGIN=test.setup.net_plugin, TCPX_REQUIRE_PATH="net")
-    output = run("examples/nixl_kv.py", "--backend", test.setup.backend, "--ranks", "8", "--layers", "2",
-                 "--block-bytes", "4096", "--turns", "2")
+    output = run_example(test, "--ranks", "8", "--layers", "2", "--turns", "2")
     require("content checked 16 times" in output and "rank 7: first" in output, output)
 
 
