@@ -65,7 +65,7 @@ def parse_arguments():
     parser.add_argument("--sizes", help="of the one descriptor, e.g. 4K,1M,1G")
     parser.add_argument("--pieces", help=f"sizes of each of {BATCH} scattered descriptors, e.g. 16K; 0: none")
     parser.add_argument("--ops", default="WRITE,READ")
-    parser.add_argument("--rounds", type=int, help="turns of each backend per point (default 3, library 7, quick 2)")
+    parser.add_argument("--rounds", type=int, help="turns of each backend per point (default 3, library 15, quick 2)")
     parser.add_argument("--seconds", type=float, help="per turn and operation (default 0.4, quick 0.15)")
     parser.add_argument("--path", choices=("tcp", "net"), default="tcp", help="of TCPX")
     parser.add_argument("--net-plugin", default=str(ROOT / "build/release/plugins/tcpx_emu/libnccl-net-tcpx-emu.so"))
@@ -84,7 +84,7 @@ def parse_arguments():
                           ("TCPX,UCX" if arguments.mode == "compare" else "TCPX")).split(",")
     arguments.ops = arguments.ops.upper().split(",")
     arguments.poll = arguments.poll or ("spin" if arguments.mode == "library" else "yield")
-    arguments.rounds = arguments.rounds or (2 if arguments.quick else 7 if arguments.mode == "library" else 3)
+    arguments.rounds = arguments.rounds or (2 if arguments.quick else 15 if arguments.mode == "library" else 3)
     arguments.seconds = arguments.seconds or (0.15 if arguments.quick else 0.4)
     return arguments
 

@@ -117,6 +117,7 @@ void Loop::drive_as_thread() {
     Nanos from = now_ns();
     if (epoll_wait(outer_.get(), &event, 1, -1) < 0 && errno != EINTR) return;
     Nanos to = now_ns();
+    thread_wakes_.fetch_add(1, std::memory_order_relaxed);
     // Whoever drives now arms the outer epoll when it leaves; if it left before seeing the flag,
     // the second try_lock succeeds.
     if (!drive_mu_.try_lock()) {
@@ -165,6 +166,8 @@ void Loop::leave() {
   asleep_.store(true);
   bool pending = has_pending();
   bool leased = leased_;  // then the thread comes by itself when the lease has ended
+  // It met us at work, so the lease goes on: as if it had found it so.
+  if (leased && thread_wants_.load()) lease_watch_ = std::min(2 * lease_watch_, kLongestLeaseWatch);
   Nanos watch = lease_watch_;
   drive_mu_.unlock();
   if (pending && !leased) signal();

@@ -124,6 +124,8 @@ class Loop {
   bool hangs(Nanos now) const { return lost_.load() || round_time(now) > settings_.hang_patience; }
 
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
+  // How often the loop's thread was woken.
+  uint64_t thread_wakes() const { return thread_wakes_.load(std::memory_order_relaxed); }
   // CPUs the loop's thread may run on now, e.g. "0-3,8"; "" once it has ended.
   std::string thread_cpus() const;
 
@@ -218,7 +220,7 @@ class Loop {
   Nanos last_polled_ = 0;     // by a caller
   uint32_t polls_close_ = 0;  // in a row
 
-  std::atomic<uint64_t> sleeps_{0};
+  std::atomic<uint64_t> sleeps_{0}, thread_wakes_{0};
 };
 
 template <class F>
