@@ -39,6 +39,13 @@ struct Notice {
   bool is_lone() const { return left_alone && transfer == nullptr; }
 };
 
+// What a lost lane had sent and the peer had not confirmed: it may have arrived.
+struct UnconfirmedWrites {
+  std::vector<ChunkWork> chunks;
+  std::vector<NoticeBehind> notices;  // of the lane's, those after the first `notices_before`
+  uint64_t notices_before = 0;
+};
+
 // Lanes without an allocation.
 class LaneList {
  public:
@@ -113,10 +120,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void settle(const ChunkWork& work, uint32_t lane, tcpx_code code, const char* who);
   void notice_confirmed(uint64_t id, tcpx_code code);
   tcpx_code notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes);
+  Status notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code);
+  tcpx_code notice_behind_arrived(std::vector<uint8_t>&& bytes);
   void lane_down_asked(uint32_t index);
-  void lane_down_confirmed(uint32_t index);
-  void lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
-                 std::vector<ChunkWork> reads);
+  void lane_down_confirmed(uint32_t index, const NoticesBrought& brought);
+  void lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
+                 const std::vector<ChunkWork>& reads);
   void lane_settled(PeerLane& lane, const Status& status);
   void peer_said_bye(PeerLane& lane);
   void ask_end(const Status& status);  // from a loop: the service thread ends it
@@ -176,6 +185,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void fail_locked(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void send_again_locked(const std::vector<ChunkWork>& works);
   void queue_notice_locked(const std::shared_ptr<Notice>& notice);
+  bool push_notice_locked(std::vector<uint8_t>&& bytes);
+  void send_notice_later_locked(const std::shared_ptr<TransferState>& transfer);
+  static void settle_by_notice_locked(TransferState& transfer, std::vector<ChunkWork>* chunks);
   size_t lone_notices_locked() const;
   bool stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, bool forget);
   void take_back_locked(const ChunkWork& work, uint32_t lane);
@@ -188,7 +200,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool end_left(Nanos now);
   bool heard_every_bye_locked() const;
   void close_given_up_lanes();
-  void say_about_lane_locked(wire::FrameType what, uint32_t index);
+  void ask_about_lane_locked(uint32_t index);
+  void confirm_lane_locked(uint32_t index);
+  void queue_control_locked(const wire::Header& header);
   static Status peer_left();
   Status let_go_locked(const TransferState& transfer) const;
   Hold held_by(PeerLane& lane, uint64_t region);
@@ -253,7 +267,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::set<uint64_t> notices_seen_;  // larger ones
 
   std::deque<wire::Header> control_;
-  std::map<uint32_t, std::vector<ChunkWork>> limbo_;  // writes of lost lanes
+  std::map<uint32_t, UnconfirmedWrites> limbo_;  // by lost lane
   uint32_t lanes_lost_ = 0;
   Nanos last_stall_report_ = 0;
   Nanos quiet_until_ = 0;  // of all lanes at once

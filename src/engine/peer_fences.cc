@@ -49,8 +49,8 @@ void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status&
   std::lock_guard lock(mu);
   if (!transfer->live || transfer->id != id) return;
   transfer->held |= !let_go;
-  for (auto& [lane, works] : limbo_)
-    std::erase_if(works, [&](const ChunkWork& work) { return work.transfer == transfer; });
+  for (auto& [lane, writes] : limbo_)
+    std::erase_if(writes.chunks, [&](const ChunkWork& work) { return work.transfer == transfer; });
   if (transfer->status.ok()) transfer->status = status;
   finish_locked(*transfer, transfer->status.code());
 }

@@ -17,6 +17,33 @@ namespace tcpx {
 class Peer;
 struct Notice;
 
+// Chunks of one transfer that followed each other on a lane. Both ends count the same way.
+struct ChunksInARow {
+  uint64_t transfer = 0;
+  uint32_t chunks = 0;
+
+  void add(uint64_t id) {
+    chunks = id == transfer ? chunks + 1 : 1;
+    transfer = id;
+  }
+  bool are(uint64_t id, uint32_t count) const { return transfer == id && chunks == count; }
+};
+
+// Notifications behind data that a lane brought, and what became of the last ones: for the peer, if
+// our answers are lost with the lane.
+struct NoticesBrought {
+  uint64_t count = 0;
+  uint64_t delivered = 0;  // a bit each, the lowest one is the last
+
+  void add(bool was_delivered) {
+    ++count;
+    delivered = delivered << 1 | (was_delivered ? 1 : 0);
+  }
+  bool has(uint64_t number) const {
+    return number < count && count - 1 - number < 64 && (delivered >> (count - 1 - number) & 1) != 0;
+  }
+};
+
 class PeerLane final : public LaneSink {
  public:
   // `loop`: one of the engine's, or one that this lane alone uses.
@@ -78,6 +105,11 @@ class PeerLane final : public LaneSink {
   // ---- in the exclusive section (facts of the lane: any thread, once open) ----
   Lane& lane() { return *lane_; }
   bool take_dealt(ChunkWork* out);
+  // Whether the notification of the transfer may go directly behind its last chunk, which the lane
+  // is about to send. With the peer's mu held.
+  bool takes_notice_behind(const TransferState& transfer) const;
+  // Of a closed lane: any thread that knows that it is.
+  const NoticesBrought& notices_brought() const { return notices_brought_; }
   // Stops touching the memory of this post of the transfer. Chunks whose answer is due are awaited,
   // unless `forget` (then their answers are dropped) or they are READs. Returns how many placings
   // still touch the memory.
@@ -141,7 +173,11 @@ class PeerLane final : public LaneSink {
   // Small frames.
   void send_small(wire::Header header);
   void send_notice(std::shared_ptr<Notice> notice);
-  Status notice_received(RxChunk* chunk);
+  void send_notice_behind(std::shared_ptr<Notice> notice, const Outstanding& last_chunk);
+  void queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice);
+  void notice_received(RxChunk* chunk);
+  void notice_behind_received(RxChunk* chunk);
+  Status notice_behind_answered(const wire::Header& header);
 
   TxFrame* add_frame();
   RxChunk* add_chunk();
@@ -190,6 +226,11 @@ class PeerLane final : public LaneSink {
   std::vector<RxChunk*> free_chunks_;
   std::vector<wire::Piece> scratch_;
   std::map<TxFrame*, std::shared_ptr<Notice>> notice_frames_;
+
+  ChunksInARow sent_, placed_;          // WRITEs, ours and the peer's
+  std::vector<NoticeBehind> behind_;    // without an answer, in order
+  uint64_t behind_answered_ = 0;        // those before them
+  NoticesBrought notices_brought_;
 };
 
 }  // namespace tcpx

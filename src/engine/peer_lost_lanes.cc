@@ -46,8 +46,8 @@ void Peer::take_back_locked(const ChunkWork& work, uint32_t lane) {
     enqueue_locked(work.transfer);
 }
 
-void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork> writes,
-                     std::vector<ChunkWork> reads) {
+void Peer::lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
+                     const std::vector<ChunkWork>& reads) {
   bool last, up;
   Status why = status;
   {
@@ -74,9 +74,8 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
       limbo_[lane.index()] = std::move(writes);
       // The same question again for every lane not yet confirmed, and our confirmations: they may
       // have been on this one.
-      for (auto& [index, works] : limbo_) say_about_lane_locked(wire::FrameType::kLaneDown, index);
-      for (uint32_t index : confirmed_lanes_)
-        say_about_lane_locked(wire::FrameType::kLaneDownAck, index);
+      for (auto& [index, unconfirmed] : limbo_) ask_about_lane_locked(index);
+      for (uint32_t index : confirmed_lanes_) confirm_lane_locked(index);
       for (auto& [id, notice] : pending_notices_)
         if (notice->lane == lane.index()) {
           notice->lane = UINT32_MAX;
@@ -96,10 +95,25 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, std::vector<ChunkWork
                    live_lanes());
 }
 
-void Peer::say_about_lane_locked(wire::FrameType what, uint32_t index) {
+void Peer::ask_about_lane_locked(uint32_t index) {
   wire::Header header;
-  header.type = what;
+  header.type = wire::FrameType::kLaneDown;
   header.chunk = index;
+  queue_control_locked(header);
+}
+
+void Peer::confirm_lane_locked(uint32_t index) {
+  wire::Header header;
+  header.type = wire::FrameType::kLaneDownAck;
+  header.chunk = index;
+  if (index < lanes_.size() && lanes_[index]) {
+    header.aux = lanes_[index]->notices_brought().count;
+    header.transfer = lanes_[index]->notices_brought().delivered;
+  }
+  queue_control_locked(header);
+}
+
+void Peer::queue_control_locked(const wire::Header& header) {
   control_.push_back(header);
   control_waiting_.store(true, std::memory_order_release);
 }
@@ -135,17 +149,33 @@ void Peer::close_given_up_lanes() {
       continue;
     }
     confirmed_lanes_.insert(index);
-    say_about_lane_locked(wire::FrameType::kLaneDownAck, index);
+    confirm_lane_locked(index);
     if (PeerLane* carrier = lane_for_small_locked()) carrier->wake();
   }
 }
 
-void Peer::lane_down_confirmed(uint32_t index) {
+// A notification that was delivered has all its data before it: none of that may be sent again, the
+// peer's application may have other plans for the memory by now.
+void Peer::lane_down_confirmed(uint32_t index, const NoticesBrought& brought) {
   std::lock_guard lock(mu);
   auto found = limbo_.find(index);
   if (found == limbo_.end()) return;
-  send_again_locked(found->second);
+  UnconfirmedWrites writes = std::move(found->second);
   limbo_.erase(found);
+  uint64_t number = writes.notices_before;
+  for (const NoticeBehind& notice : writes.notices) {
+    bool delivered = brought.has(number++);
+    TransferState& t = *notice.transfer;
+    if (!t.live || t.id != notice.transfer_id || t.ending) continue;
+    if (delivered) {
+      settle_by_notice_locked(t, &writes.chunks);
+      shared_.counters.notifications_out.fetch_add(1, std::memory_order_relaxed);
+      finish_locked(t, TCPX_OK);
+    } else {
+      send_notice_later_locked(notice.transfer);
+    }
+  }
+  send_again_locked(writes.chunks);
   for (auto& lane : lanes_)
     if (lane && lane->open()) lane->wake();
 }

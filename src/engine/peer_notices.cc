@@ -8,6 +8,16 @@
 
 namespace tcpx {
 
+namespace {
+
+Status notice_refused(tcpx_code code) {
+  return transfer_error(code,
+                        "the peer could not take the notification: it is longer than its "
+                        "max_notify_bytes, or its application does not read them");
+}
+
+}  // namespace
+
 void Peer::queue_notice_locked(const std::shared_ptr<Notice>& notice) {
   notice->id = next_notice_id_++;
   pending_notices_[notice->id] = notice;
@@ -54,10 +64,7 @@ void Peer::notice_confirmed(uint64_t id, tcpx_code code) {
   pending_notices_.erase(found);
   if (pending_notices_.empty()) changed_.notify_all();
   notice->confirmed = true;
-  if (code != TCPX_OK)
-    notice->status = transfer_error(code,
-                                    "the peer could not take the notification: it is longer than "
-                                    "its max_notify_bytes, or its application does not read them");
+  if (code != TCPX_OK) notice->status = notice_refused(code);
   if (code != TCPX_OK && notice->is_lone())
     shared_.log.warn("peer {} ({}): {}", id_, escaped(name_), notice->status.text());
   notice->ended.notify_all();
@@ -79,14 +86,61 @@ tcpx_code Peer::notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes) {
     shared_.counters.notification_repeats.fetch_add(1);
     return TCPX_OK;  // sent again because a lane was lost; it is delivered already
   }
-  if (!shared_.inbox->push(id_, std::move(bytes))) return TCPX_LIMIT;
+  if (!push_notice_locked(std::move(bytes))) return TCPX_LIMIT;
   notices_seen_.insert(id);
   while (!notices_seen_.empty() && *notices_seen_.begin() == notices_seen_below_) {
     notices_seen_.erase(notices_seen_.begin());
     ++notices_seen_below_;
   }
-  shared_.counters.notifications_in.fetch_add(1, std::memory_order_relaxed);
   return TCPX_OK;
+}
+
+bool Peer::push_notice_locked(std::vector<uint8_t>&& bytes) {
+  if (!shared_.inbox->push(id_, std::move(bytes))) return false;
+  shared_.counters.notifications_in.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+// ---- directly behind the data ---------------------------------------------------------------
+
+// Sent once, on one lane, so it needs no id. What becomes of it when the lane is lost: see
+// lane_down_confirmed.
+tcpx_code Peer::notice_behind_arrived(std::vector<uint8_t>&& bytes) {
+  std::lock_guard lock(mu);
+  return push_notice_locked(std::move(bytes)) ? TCPX_OK : TCPX_LIMIT;
+}
+
+Status Peer::notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code) {
+  std::lock_guard lock(mu);
+  TransferState& t = *notice.transfer;
+  if (!t.live || t.id != notice.transfer_id || t.ending) return {};
+  if (code == TCPX_BUSY) {
+    send_notice_later_locked(notice.transfer);
+    return {};
+  }
+  if (t.settled < t.plan.chunks.size())
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      strf("the notification of transfer {} is confirmed before its data", t.id));
+  shared_.counters.notifications_out.fetch_add(1, std::memory_order_relaxed);
+  if (code != TCPX_OK) t.status = notice_refused(code);
+  finish_locked(t, code);
+  return {};
+}
+
+// It was not delivered and will not be: as if it had not been sent.
+void Peer::send_notice_later_locked(const std::shared_ptr<TransferState>& transfer) {
+  transfer->notice_behind = false;
+  progress_locked(transfer);
+}
+
+// Its notification was delivered, so all its chunks are in place.
+void Peer::settle_by_notice_locked(TransferState& t, std::vector<ChunkWork>* chunks) {
+  size_t settled = std::erase_if(*chunks, [&](const ChunkWork& work) {
+    return work.transfer.get() == &t && work.transfer_id == t.id;
+  });
+  t.in_flight -= static_cast<uint32_t>(settled);
+  t.settled += static_cast<uint32_t>(settled);
+  t.last_settled = t.notice_out = now_ns();
 }
 
 }  // namespace tcpx

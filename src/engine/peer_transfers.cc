@@ -57,6 +57,7 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
     t.status = {};
     t.deadline = deadline;
     t.notice = std::move(notice);
+    t.notice_behind = false;
     t.posted_at = now_ns();
     t.first_out = t.last_settled = t.notice_out = t.ended_at = 0;
     t.retries = t.staging_bytes = 0;
@@ -254,6 +255,10 @@ bool Peer::next_chunk(PeerLane& lane, ChunkWork* out) {
   *out = hand_out_locked(run_queue_[turn_], lane.index());
 
   if (!t.has_work()) {
+    if (t.notice != nullptr && lane.takes_notice_behind(t)) {
+      t.notice_behind = true;
+      out->notice = t.notice;
+    }
     t.queued = false;
     std::swap(run_queue_[turn_], run_queue_.back());
     run_queue_.pop_back();
@@ -360,6 +365,7 @@ void Peer::progress_locked(const std::shared_ptr<TransferState>& transfer) {
   t.last_settled = now_ns();
   if (t.notice == nullptr) return finish_locked(t, TCPX_OK);
   t.notice_out = t.last_settled;
+  if (t.notice_behind) return;  // its answer comes behind that of the last chunk
   t.notice->transfer = transfer;
   queue_notice_locked(t.notice);
 }

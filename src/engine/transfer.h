@@ -28,6 +28,13 @@ struct ChunkWork {
   uint64_t transfer_id = 0;
   uint32_t chunk = 0;
   bool shared = false;  // other lanes carry parts of the transfer too
+  std::shared_ptr<Notice> notice{};  // goes directly behind it
+};
+
+// A notification that went directly behind the last chunk of its transfer.
+struct NoticeBehind {
+  std::shared_ptr<TransferState> transfer;
+  uint64_t transfer_id = 0;
 };
 
 inline constexpr int kNotPosted = -1;
@@ -62,6 +69,7 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   Status status;                // how it failed
   Nanos deadline = kNever;
   std::shared_ptr<Notice> notice;  // to send when the data is settled
+  bool notice_behind = false;      // it is on its way already, behind the data
   int waiters = 0;
   std::condition_variable ended;
 

@@ -44,7 +44,7 @@ struct Rule {
   uint8_t fields;
 };
 
-constexpr std::array<Rule, 14> kRules = {{
+constexpr std::array<Rule, 16> kRules = {{
     {"", 0},
     {"write", kTransfer | kChunk | kPieces | kPayload},
     {"read", kTransfer | kChunk | kPieces | kPayload},
@@ -54,13 +54,15 @@ constexpr std::array<Rule, 14> kRules = {{
     {"notify", kTransfer | kPayload | kAux},
     {"notify ack", kStatus | kTransfer},
     {"lane down", kChunk},
-    {"lane down ack", kChunk},
+    {"lane down ack", kChunk | kTransfer | kAux},
     {"ping", kAux},
     {"pong", kTransfer | kAux},
     {"bye", 0},
     {"carrier", kPayload},
+    {"notify behind", kTransfer | kChunk | kPayload},
+    {"notify behind ack", kStatus | kTransfer},
 }};
-static_assert(kRules.size() == static_cast<size_t>(FrameType::kCarrier) + 1);
+static_assert(kRules.size() == static_cast<size_t>(FrameType::kNotifyBehindAck) + 1);
 
 const char* name_of(const Header& header) {
   return kRules[static_cast<size_t>(header.type)].name;
@@ -86,7 +88,7 @@ Status check_values(const Header& h, const Limits& limits) {
     return bad("{} frame: piece_count is {}, allowed are 1 to {}", name_of(h), h.piece_count,
                kMaxPieces);
   }
-  const uint64_t most = h.type == FrameType::kNotify ? limits.max_notify_bytes
+  const uint64_t most = h.is_notice() ? limits.max_notify_bytes
                         : h.type == FrameType::kCarrier
                             ? kMaxCarrierBytes
                             : std::min(limits.max_chunk_bytes, kMaxChunkBytes);

@@ -40,11 +40,17 @@ enum class FrameType : uint8_t {
   kNotify = 6,       // payload = message; transfer = notification id, aux = transfer it belongs to
   kNotifyAck = 7,    // transfer = notification id
   kLaneDown = 8,     // chunk = index of a lane the sender has given up
-  kLaneDownAck = 9,  // chunk = index; the lane is closed here, nothing more lands through it
+  // chunk = index; the lane is closed here, nothing more lands through it. aux = how many kNotifyBehind
+  // it brought, transfer = what became of the last 64 (lowest bit: the last one; set: delivered)
+  kLaneDownAck = 9,
   kPing = 10,        // aux = sender's clock
   kPong = 11,        // aux = echoed clock; transfer = payload bytes received on this lane so far
   kBye = 12,         // orderly end of the session
   kCarrier = 13,     // payload = message between the carriers of a lane (path/carrier.h)
+  // payload = message. Directly behind the last one of `chunk` kWrite frames of `transfer`, which
+  // followed each other on this lane: it is delivered if they all were placed
+  kNotifyBehind = 14,
+  kNotifyBehindAck = 15,  // in the order of those; TCPX_BUSY: they were not, it is not delivered
 };
 
 // A range of one region at the owner: never an address.
@@ -64,16 +70,17 @@ struct Header {
   uint64_t transfer = 0;       // chosen by the initiator, unique in the session
   uint32_t chunk = 0;          // index in the transfer
   uint32_t piece_count = 0;    // kWrite, kRead: 1..kMaxPieces; otherwise 0
-  uint64_t payload_bytes = 0;  // kWrite, kData, kNotify: what follows; kRead: what is asked for
+  uint64_t payload_bytes = 0;  // kWrite, kData, kNotify*: what follows; kRead: what is asked for
   uint64_t aux = 0;
   // The piece if piece_count == 1 (its length is not sent: it is payload_bytes); zero otherwise.
   Piece piece;
   bool operator==(const Header&) const = default;
 
   bool has_payload() const {
-    return type == FrameType::kWrite || type == FrameType::kData || type == FrameType::kNotify ||
+    return type == FrameType::kWrite || type == FrameType::kData || is_notice() ||
            type == FrameType::kCarrier;
   }
+  bool is_notice() const { return type == FrameType::kNotify || type == FrameType::kNotifyBehind; }
   size_t table_bytes() const { return piece_count > 1 ? piece_count * kPieceBytes : 0; }
 };
 

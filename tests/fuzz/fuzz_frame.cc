@@ -31,14 +31,14 @@ void check_error(const Status& status) {
 // What the lane and the engine rely on after decode_header said yes.
 void check_header(const Header& h, const Limits& limits) {
   const auto type = static_cast<uint8_t>(h.type);
-  FUZZ_CHECK(type >= 1 && type <= static_cast<uint8_t>(FrameType::kCarrier));
+  FUZZ_CHECK(type >= 1 && type <= static_cast<uint8_t>(FrameType::kNotifyBehindAck));
   FUZZ_CHECK(h.flags == 0);
   FUZZ_CHECK(is_result(h.status));
   const bool carries_pieces = h.type == FrameType::kWrite || h.type == FrameType::kRead;
   FUZZ_CHECK(carries_pieces ? h.piece_count >= 1 && h.piece_count <= kMaxPieces
                             : h.piece_count == 0);
   FUZZ_CHECK(h.table_bytes() <= kMaxPieces * kPieceBytes);
-  FUZZ_CHECK(h.payload_bytes <= (h.type == FrameType::kNotify
+  FUZZ_CHECK(h.payload_bytes <= (h.is_notice()
                                      ? limits.max_notify_bytes
                                      : std::min(limits.max_chunk_bytes, kMaxChunkBytes)));
   if (!h.has_payload() && h.type != FrameType::kRead) FUZZ_CHECK(h.payload_bytes == 0);

@@ -112,12 +112,17 @@ void frames() {
   notify.transfer = 1;
   notify.aux = 11;
   save_frame("notify", notify);
+  Header behind = header_of(FrameType::kNotifyBehind);
+  behind.payload_bytes = 5;
+  behind.transfer = 11;
+  behind.chunk = 2;
+  save_frame("notify_behind", behind);
   Header down = header_of(FrameType::kLaneDown);
   down.chunk = 3;
   save_frame("lane_down", down);
 
   Bytes session = stream();  // every type once, as one stream
-  for (uint8_t type = 1; type <= static_cast<uint8_t>(FrameType::kBye); ++type) {
+  for (uint8_t type = 1; type <= static_cast<uint8_t>(FrameType::kNotifyBehindAck); ++type) {
     Header header = header_of(static_cast<FrameType>(type));
     if (type <= 2) header = one_piece(header.type, 5);
     if (header.type == FrameType::kReadFailed) header.status = TCPX_STALE_REGION;

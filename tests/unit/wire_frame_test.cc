@@ -46,7 +46,7 @@ Header minimal(FrameType type) {
 
 std::vector<FrameType> all_types() {
   std::vector<FrameType> types;
-  for (int i = 1; i <= static_cast<int>(FrameType::kCarrier); ++i) {
+  for (int i = 1; i <= static_cast<int>(FrameType::kNotifyBehindAck); ++i) {
     types.push_back(static_cast<FrameType>(i));
   }
   return types;
@@ -118,7 +118,7 @@ TEST(WireFrameGolden, TypeNumbers) {
       FrameType::kWrite,       FrameType::kRead,   FrameType::kData,      FrameType::kAck,
       FrameType::kReadFailed,  FrameType::kNotify, FrameType::kNotifyAck, FrameType::kLaneDown,
       FrameType::kLaneDownAck, FrameType::kPing,   FrameType::kPong,      FrameType::kBye,
-      FrameType::kCarrier};
+      FrameType::kCarrier,     FrameType::kNotifyBehind, FrameType::kNotifyBehindAck};
   EXPECT_EQ(in_order, all_types());
 }
 
@@ -136,17 +136,17 @@ TEST(WireFrameHeader, MinimalHeaderOfEveryTypeComesBack) {
 TEST(WireFrameHeader, EachTypeAcceptsExactlyItsFields) {
   struct FieldTest {
     const char* name;
-    std::string_view types;  // w r d a f n N l L p P b c, in the order of the types
+    std::string_view types;  // w r d a f n N l L p P b c t T, in the order of the types
     void (*set)(Header*);
   };
   const FieldTest fields[] = {
-      {"status", "...af.N......", [](Header* h) { h->status = TCPX_STALE_REGION; }},
-      {"sequence", "wrdafnNlLpPbc", [](Header* h) { h->sequence = 0xffffffff; }},
-      {"transfer", "wrdafnN...P..", [](Header* h) { h->transfer = kHuge; }},
-      {"chunk", "wrdaf..lL....", [](Header* h) { h->chunk = kMaxLanes - 1; }},
-      {"piece_count", "wr...........", [](Header* h) { h->piece_count = 2; }},
-      {"payload_bytes", "wrd..n......c", [](Header* h) { h->payload_bytes = 1; }},
-      {"aux", ".....n...pP..", [](Header* h) { h->aux = kHuge; }},
+      {"status", "...af.N.......T", [](Header* h) { h->status = TCPX_STALE_REGION; }},
+      {"sequence", "wrdafnNlLpPbctT", [](Header* h) { h->sequence = 0xffffffff; }},
+      {"transfer", "wrdafnN.L.P..tT", [](Header* h) { h->transfer = kHuge; }},
+      {"chunk", "wrdaf..lL....t.", [](Header* h) { h->chunk = kMaxLanes - 1; }},
+      {"piece_count", "wr.............", [](Header* h) { h->piece_count = 2; }},
+      {"payload_bytes", "wrd..n......ct.", [](Header* h) { h->payload_bytes = 1; }},
+      {"aux", ".....n..LpP....", [](Header* h) { h->aux = kHuge; }},
   };
   for (const FieldTest& field : fields) {
     for (FrameType type : all_types()) {
@@ -206,9 +206,10 @@ TEST(WireFrameHeader, PayloadIsBoundedByTheLimits) {
   limits.max_chunk_bytes = 5000;
   limits.max_notify_bytes = 100;
   for (FrameType type :
-       {FrameType::kWrite, FrameType::kRead, FrameType::kData, FrameType::kNotify}) {
+       {FrameType::kWrite, FrameType::kRead, FrameType::kData, FrameType::kNotify,
+        FrameType::kNotifyBehind}) {
     Header header = minimal(type);
-    const uint64_t most = type == FrameType::kNotify ? 100 : 5000;
+    const uint64_t most = header.is_notice() ? 100 : 5000;
     for (uint64_t bytes : {uint64_t{0}, uint64_t{1}, most}) {
       header.payload_bytes = bytes;
       EXPECT_TRUE(recode(header, limits).ok()) << static_cast<int>(type) << ' ' << bytes;
@@ -264,7 +265,7 @@ TEST(WireFrameHeader, UnknownTypesFlagsMagicAndReservedBytes) {
   HeaderBytes bytes = encoded(minimal(FrameType::kBye));
   for (int type = 0; type < 256; ++type) {
     bytes[4] = static_cast<uint8_t>(type);
-    if (type >= 1 && type <= static_cast<int>(FrameType::kCarrier)) continue;
+    if (type >= 1 && type <= static_cast<int>(FrameType::kNotifyBehindAck)) continue;
     EXPECT_TRUE(fails_with(decode_it(bytes, &out), TCPX_PROTOCOL_ERROR, "type")) << type;
   }
   for (FrameType type : all_types()) {
@@ -430,7 +431,7 @@ TEST(WireFrameProperty, WhatDecodesEncodesToTheSameBytes) {
     if (!decode_it(bytes, &out).ok()) continue;
     ++accepted;
     ASSERT_EQ(to_hex(encoded(out)), to_hex(bytes));
-    ASSERT_LE(out.payload_bytes, out.type == FrameType::kNotify ? kMaxNotifyBytes : kMaxChunkBytes);
+    ASSERT_LE(out.payload_bytes, out.is_notice() ? kMaxNotifyBytes : kMaxChunkBytes);
     ASSERT_LE(out.table_bytes(), kMaxPieces * kPieceBytes);
   }
   EXPECT_GT(accepted, rounds / 200) << "the generator makes hardly any valid headers";

@@ -561,8 +561,7 @@ bool TcpLane::goes_beside(const wire::Header& header) const {
 
 // A peer that knows how payload travels before we do has not followed the protocol.
 Status TcpLane::check_way() const {
-  bool payload = header_.type != wire::FrameType::kNotify;
-  if (!payload || way_.load(std::memory_order_relaxed) != Way::kUnsettled) return {};
+  if (header_.is_notice() || way_.load(std::memory_order_relaxed) != Way::kUnsettled) return {};
   return peer_error(TCPX_PROTOCOL_ERROR, "payload before the lane's carrier was settled");
 }
 
