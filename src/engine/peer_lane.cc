@@ -518,6 +518,7 @@ void PeerLane::notice_behind_received(RxChunk* chunk) {
     code = peer_.notice_behind_arrived(std::move(chunk->message));
   else if (!chunk->discard)
     code = TCPX_BUSY;
+  placed_ = {};  // once only
   notices_brought_.add(code == TCPX_OK);
   wire::Header ack;
   ack.type = wire::FrameType::kNotifyBehindAck;
@@ -529,9 +530,10 @@ void PeerLane::notice_behind_received(RxChunk* chunk) {
 
 Status PeerLane::notice_behind_answered(const wire::Header& header) {
   if (behind_.empty() || behind_.front().transfer_id != header.transfer)
-    return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("answer for a notification behind transfer {}, which is not the next one",
-                           header.transfer));
+    return peer_error(
+        TCPX_PROTOCOL_ERROR,
+        strf("answer for a notification behind transfer {}, which is not the next one",
+             header.transfer));
   NoticeBehind notice = std::move(behind_.front());
   behind_.erase(behind_.begin());
   ++behind_answered_;

@@ -40,7 +40,8 @@ struct NoticesBrought {
     delivered = delivered << 1 | (was_delivered ? 1 : 0);
   }
   bool has(uint64_t number) const {
-    return number < count && count - 1 - number < 64 && (delivered >> (count - 1 - number) & 1) != 0;
+    return number < count && count - 1 - number < 64 &&
+           (delivered >> (count - 1 - number) & 1) != 0;
   }
 };
 
@@ -227,9 +228,9 @@ class PeerLane final : public LaneSink {
   std::vector<wire::Piece> scratch_;
   std::map<TxFrame*, std::shared_ptr<Notice>> notice_frames_;
 
-  ChunksInARow sent_, placed_;          // WRITEs, ours and the peer's
-  std::vector<NoticeBehind> behind_;    // without an answer, in order
-  uint64_t behind_answered_ = 0;        // those before them
+  ChunksInARow sent_, placed_;        // WRITEs, ours and the peer's
+  std::vector<NoticeBehind> behind_;  // without an answer, in order
+  uint64_t behind_answered_ = 0;      // those before them
   NoticesBrought notices_brought_;
 };
 

@@ -322,7 +322,8 @@ bool Peer::left_to_others_locked(const PeerLane& asking) {
     ++open;
     idle += lane.get() != &asking && lane->idle();
   }
-  bool has_its_share = asking.in_flight() >= std::max<size_t>(kLeastHeld, left / open / 2);
+  bool has_its_share = t.plan.chunks.size() > 1 &&
+                       asking.in_flight() >= std::max<size_t>(kLeastHeld, left / open / 2);
   if (open < 2 || (!has_its_share && (left >= open || left > idle))) return false;
   for (auto& lane : lanes_)
     if (lane && lane.get() != &asking && lane->open() && lane->idle()) lane->wake();

@@ -27,7 +27,7 @@ struct ChunkWork {
   std::shared_ptr<TransferState> transfer;
   uint64_t transfer_id = 0;
   uint32_t chunk = 0;
-  bool shared = false;  // other lanes carry parts of the transfer too
+  bool shared = false;               // other lanes carry parts of the transfer too
   std::shared_ptr<Notice> notice{};  // goes directly behind it
 };
 

@@ -32,21 +32,22 @@ inline constexpr uint64_t kMinChunkBytes = 4u << 10;
 inline constexpr uint64_t kMaxCarrierBytes = 1u << 10;
 
 enum class FrameType : uint8_t {
-  kWrite = 1,        // pieces (at the receiver), payload
-  kRead = 2,         // pieces (at the receiver), no payload; payload_bytes = total asked for
-  kData = 3,         // answer to kRead: payload
-  kAck = 4,          // answer to kWrite: placed, or `status` says why not
-  kReadFailed = 5,   // answer to kRead: `status` says why
-  kNotify = 6,       // payload = message; transfer = notification id, aux = transfer it belongs to
-  kNotifyAck = 7,    // transfer = notification id
-  kLaneDown = 8,     // chunk = index of a lane the sender has given up
-  // chunk = index; the lane is closed here, nothing more lands through it. aux = how many kNotifyBehind
-  // it brought, transfer = what became of the last 64 (lowest bit: the last one; set: delivered)
+  kWrite = 1,       // pieces (at the receiver), payload
+  kRead = 2,        // pieces (at the receiver), no payload; payload_bytes = total asked for
+  kData = 3,        // answer to kRead: payload
+  kAck = 4,         // answer to kWrite: placed, or `status` says why not
+  kReadFailed = 5,  // answer to kRead: `status` says why
+  kNotify = 6,      // payload = message; transfer = notification id, aux = transfer it belongs to
+  kNotifyAck = 7,   // transfer = notification id
+  kLaneDown = 8,    // chunk = index of a lane the sender has given up
+  // chunk = index; the lane is closed here, nothing more lands through it. aux = how many
+  // kNotifyBehind it brought, transfer = what became of the last 64 (lowest bit: the last one; set:
+  // delivered)
   kLaneDownAck = 9,
-  kPing = 10,        // aux = sender's clock
-  kPong = 11,        // aux = echoed clock; transfer = payload bytes received on this lane so far
-  kBye = 12,         // orderly end of the session
-  kCarrier = 13,     // payload = message between the carriers of a lane (path/carrier.h)
+  kPing = 10,     // aux = sender's clock
+  kPong = 11,     // aux = echoed clock; transfer = payload bytes received on this lane so far
+  kBye = 12,      // orderly end of the session
+  kCarrier = 13,  // payload = message between the carriers of a lane (path/carrier.h)
   // payload = message. Directly behind the last one of `chunk` kWrite frames of `transfer`, which
   // followed each other on this lane: it is delivered if they all were placed
   kNotifyBehind = 14,

@@ -1,9 +1,6 @@
 // A lane that breaks mid-transfer costs a lane, not the transfer; the receipt says so.
-#include <sys/socket.h>
-
-#include <map>
-
 #include "../support/emulator.h"
+#include "cut_lanes.h"
 #include "fault_fixture.h"
 
 namespace tcpx::test {
@@ -75,29 +72,13 @@ class LaneLoss : public Fault, public ::testing::WithParamInterface<tcpx_op> {
   void cut_midway(std::string_view notice, size_t count) {
     until_under_way([&](bool* met) {
       ASSERT_NO_FATAL_FAILURE(post_and_freeze_midway(notice));
-      cut(count);
+      cut_lanes(count);
       auto all_lost = [&] { return transfer.receipt().lanes_lost == count; };
       EXPECT_TRUE(eventually([&] { return all_lost() || !transfer.poll().in_progress(); }));
       *met = all_lost();
       victim.thaw();
       if (!*met) start_anew();
     });
-  }
-  // Breaks `count` of the engine's lanes, as a firewall or a reset would. Lanes go to one port of
-  // the victim; a net plugin's sockets, which go elsewhere, are left alone.
-  static void cut(size_t count) {
-    std::map<uint16_t, std::vector<int>> by_port;
-    for (int fd : connected_sockets()) {
-      sockaddr_storage remote{};
-      socklen_t length = sizeof remote;
-      if (::getpeername(fd, reinterpret_cast<sockaddr*>(&remote), &length) == 0)
-        by_port[port_of(remote)].push_back(fd);
-    }
-    std::vector<int> lanes;
-    for (auto& [port, sockets] : by_port)
-      if (sockets.size() > lanes.size()) lanes = sockets;
-    ASSERT_GE(lanes.size(), count);
-    for (size_t i = 0; i < count; ++i) ::shutdown(lanes[i], SHUT_RDWR);
   }
   void expect_right_content() {
     if (GetParam() == TCPX_WRITE) {
@@ -148,7 +129,7 @@ TEST_P(LaneLoss, AllFourEndThePeer) {
   until_under_way([&](bool* met) {
     ASSERT_NO_FATAL_FAILURE(post_and_freeze_midway("all"));
     Stopwatch watch;
-    cut(4);
+    cut_lanes(4);
     tcpx_code code = transfer.wait(kLong).code();
     EXPECT_LT(watch.elapsed(), kNoticed);
     victim.thaw();
@@ -163,7 +144,7 @@ TEST_P(LaneLoss, ACancelWhileALaneBreaksIsStillAFence) {
   for (int round = 0; round < 3; ++round) {
     ASSERT_TRUE(succeeded(transfer.post()));
     std::this_thread::sleep_for(Ms{5 + round});
-    cut(1);
+    cut_lanes(1);
     tcpx_code code = transfer.cancel(kLong).code();
     ASSERT_EQ(code, TCPX_OK) << tcpx_code_name(code);
     if (GetParam() == TCPX_WRITE) {

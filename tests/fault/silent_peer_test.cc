@@ -1,52 +1,20 @@
 // A peer that is authentic and alive but says nothing, or not all of it: what may be concluded from
 // its silence, and what not.
-#include "fault_fixture.h"
-#include "raw_client.h"
+#include "raw_lanes.h"
 
 namespace tcpx::test {
 namespace {
 
 using wire::FrameType;
 
-class SilentPeer : public ::testing::Test {
+class SilentPeer : public RawLanes {
  protected:
-  void start(const Options& options) {
-    engine = make_engine(fault_options(options));
-    target = Target::from_info(engine.connection_info());
-    first = std::make_unique<RawClient>(target);
-  }
-  std::unique_ptr<RawClient> join_lane(uint32_t index) {
-    auto lane = std::make_unique<RawClient>(target);
-    lane->hello = first->hello;
-    lane->hello.kind = wire::HelloKind::kJoinLane;
-    lane->hello.session = first->welcome.session;
-    lane->hello.lane = index;
-    EXPECT_TRUE(lane->handshake(first->session_key()));
-    return lane;
-  }
   // Lanes are given up soon, the peer is not. Returns the second lane.
   std::unique_ptr<RawClient> start_with_two_lanes() {
-    start({{"lanes", "2"},
-           {"keepalive", time_option(50)},
-           {"lane_timeout", time_option(200)},
-           {"peer_timeout", time_option(20'000)}});
-    first->hello.lanes = 2;
-    EXPECT_TRUE(first->handshake());
-    return join_lane(1);
+    return RawLanes::start_with_two_lanes({{"keepalive", time_option(50)},
+                                           {"lane_timeout", time_option(200)},
+                                           {"peer_timeout", time_option(20'000)}});
   }
-  // As the peer would describe memory of its own.
-  tcpx_remote_region region(uint64_t length) const {
-    tcpx_remote_region out{};
-    std::copy(first->hello.uid.begin(), first->hello.uid.end(), out.engine_id);
-    out.id = (uint64_t{1} << 32) | 1;
-    out.length = length;
-    out.access = kReadWrite;
-    return out;
-  }
-
-  Engine engine;
-  Target target;
-  std::unique_ptr<RawClient> first;
 };
 
 // All lanes are silent for longer than lane_timeout, as after a pause of the peer. Then one speaks

@@ -38,9 +38,8 @@ void check_header(const Header& h, const Limits& limits) {
   FUZZ_CHECK(carries_pieces ? h.piece_count >= 1 && h.piece_count <= kMaxPieces
                             : h.piece_count == 0);
   FUZZ_CHECK(h.table_bytes() <= kMaxPieces * kPieceBytes);
-  FUZZ_CHECK(h.payload_bytes <= (h.is_notice()
-                                     ? limits.max_notify_bytes
-                                     : std::min(limits.max_chunk_bytes, kMaxChunkBytes)));
+  FUZZ_CHECK(h.payload_bytes <= (h.is_notice() ? limits.max_notify_bytes
+                                               : std::min(limits.max_chunk_bytes, kMaxChunkBytes)));
   if (!h.has_payload() && h.type != FrameType::kRead) FUZZ_CHECK(h.payload_bytes == 0);
   if (h.piece_count != 1) FUZZ_CHECK(h.piece == Piece{});
   if (h.type == FrameType::kReadFailed) FUZZ_CHECK(h.status != TCPX_OK);

@@ -115,10 +115,11 @@ TEST(WireFrameGolden, AnswersAndTrailer) {
 
 TEST(WireFrameGolden, TypeNumbers) {
   const std::vector<FrameType> in_order = {
-      FrameType::kWrite,       FrameType::kRead,   FrameType::kData,      FrameType::kAck,
-      FrameType::kReadFailed,  FrameType::kNotify, FrameType::kNotifyAck, FrameType::kLaneDown,
-      FrameType::kLaneDownAck, FrameType::kPing,   FrameType::kPong,      FrameType::kBye,
-      FrameType::kCarrier,     FrameType::kNotifyBehind, FrameType::kNotifyBehindAck};
+      FrameType::kWrite,     FrameType::kRead,         FrameType::kData,
+      FrameType::kAck,       FrameType::kReadFailed,   FrameType::kNotify,
+      FrameType::kNotifyAck, FrameType::kLaneDown,     FrameType::kLaneDownAck,
+      FrameType::kPing,      FrameType::kPong,         FrameType::kBye,
+      FrameType::kCarrier,   FrameType::kNotifyBehind, FrameType::kNotifyBehindAck};
   EXPECT_EQ(in_order, all_types());
 }
 
@@ -205,9 +206,8 @@ TEST(WireFrameHeader, PayloadIsBoundedByTheLimits) {
   Limits limits;
   limits.max_chunk_bytes = 5000;
   limits.max_notify_bytes = 100;
-  for (FrameType type :
-       {FrameType::kWrite, FrameType::kRead, FrameType::kData, FrameType::kNotify,
-        FrameType::kNotifyBehind}) {
+  for (FrameType type : {FrameType::kWrite, FrameType::kRead, FrameType::kData, FrameType::kNotify,
+                         FrameType::kNotifyBehind}) {
     Header header = minimal(type);
     const uint64_t most = header.is_notice() ? 100 : 5000;
     for (uint64_t bytes : {uint64_t{0}, uint64_t{1}, most}) {
