@@ -39,6 +39,7 @@ POST_LIMIT_MS = 20
 WARM_UP = 2
 # What the initiator does between two polls.
 PAUSES = {"spin": lambda: None, "yield": os.sched_yield, "sleep": lambda: time.sleep(50e-6)}
+LAST_MESSAGE = b"that was all"
 EXIT_WRONG_BYTES = 4
 EXIT_BELOW_BARS = 5
 
@@ -74,6 +75,8 @@ def parse_arguments():
     parser.add_argument("--poll", choices=PAUSES,
                         help="between two polls: nothing (default of library: `tcpx bench` does not pause either), "
                              "sched_yield (default otherwise) or 50 us of sleep")
+    parser.add_argument("--notify", action="store_true",
+                        help="a notification with every transfer, and a target that asks for them all the time")
     parser.add_argument("--no-progress-thread", action="store_true")
     parser.add_argument("--no-verify", action="store_true")
     parser.add_argument("--quick", action="store_true")
@@ -104,7 +107,7 @@ def make_bench_side(harness):
             times = os.times()
             return times.user + times.system
 
-        def measure(self, op, local, remote, peer, seconds, least, pause):
+        def measure(self, op, local, remote, peer, seconds, least, pause, message):
             """Seconds of each post up to DONE, and of each call that posts."""
             pause = PAUSES[pause]
             handle = self.agent.initialize_xfer(op, self.descs(local), self.descs(remote), peer, b"",
@@ -114,15 +117,29 @@ def make_bench_side(harness):
             now, times, posts = time.perf_counter, [], []
             cpu = self.cpu_seconds()
             for _ in range(WARM_UP):
-                self.one(post, poll, number, busy, now, pause)
+                self.one(post, poll, number, busy, now, pause, message)
             ends = now() + seconds
             while len(times) < least or (now() < ends and len(times) < 20_000):
-                took, posted = self.one(post, poll, number, busy, now, pause)
+                took, posted = self.one(post, poll, number, busy, now, pause, message)
                 times.append(took)
                 posts.append(posted)
             cpu = self.cpu_seconds() - cpu
             handle.release()
+            if message:
+                self.send(peer, LAST_MESSAGE)
             return times, posts, cpu
+
+        def count_messages(self, pause):
+            """Asks for notifications as a server does, until the last one."""
+            pause, count, last = PAUSES[pause], 0, False
+            take, ends = self.agent.agent.getNotifs, time.monotonic() + 60
+            while not last:
+                for messages in take({}).values():
+                    last = last or LAST_MESSAGE in messages
+                    count += len(messages)
+                harness.require(time.monotonic() < ends, "the last notification is missing")
+                pause()
+            return count - 1
 
         def call_seconds(self, local, remote, peer):
             """What a call costs that ends in NIXL's core: the state of a request that has ended."""
@@ -139,10 +156,10 @@ def make_bench_side(harness):
             return took
 
         @staticmethod
-        def one(post, poll, number, busy, now, pause):
+        def one(post, poll, number, busy, now, pause, message=b""):
             """The loop both backends are measured by."""
             began = now()
-            state = post(number, b"")
+            state = post(number, message)
             posted = now()
             while state == busy:
                 pause()
@@ -276,8 +293,14 @@ def measure_op(pair, point, op, arguments, verify, figures):
         point.verify(pair, op)
     least = 3 if point.bytes >= 256 * MIB else 5
     before = pair.target.cpu_seconds()
+    if arguments.notify:
+        pair.target.order("count_messages", arguments.poll)
     times, posts, cpu = pair.initiator.measure(op, *point.lists(pair), "target", arguments.seconds, least,
-                                               arguments.poll)
+                                               arguments.poll, b"done" if arguments.notify else b"")
+    if arguments.notify:
+        seen, sent = pair.target.answer(), len(times) + WARM_UP
+        if seen != sent:
+            sys.exit(f"nixl_bench.py: {pair.backend}: {seen} notifications arrived, {sent} were sent")
     cpu += pair.target.cpu_seconds() - before
     figures.add(times, posts, cpu, point.bytes * (len(times) + WARM_UP))
 
@@ -474,7 +497,8 @@ def main():
     pairs = make_pairs(harness, arguments)
     print(f"NIXL {nixl_version()}, {os.cpu_count()} cores, {platform.release()}; "
           f"{arguments.rounds} turns of {arguments.seconds} s per backend, size and operation; "
-          f"{'not verified' if arguments.no_verify else 'content verified'}")
+          f"{'not verified' if arguments.no_verify else 'content verified'}"
+          f"{', a notification with every transfer' if arguments.notify else ''}")
     records, code = [], 0
     try:
         mode = {"compare": compare, "library": beside_library, "many": many}[arguments.mode]
@@ -490,7 +514,8 @@ def main():
         print(f"{len(records) - missed} of {len(records)} points meet their bar")
     if arguments.json:
         document = {"schema": 1, "mode": arguments.mode, "nixl": nixl_version(), "cores": os.cpu_count(),
-                    "path": arguments.path, "params": arguments.param, "poll": arguments.poll, "gb": 10**9,
+                    "path": arguments.path, "params": arguments.param, "poll": arguments.poll,
+                    "notify": arguments.notify, "gb": 10**9,
                     "records": records}
         text = json.dumps(document, indent=1) + "\n"
         if arguments.json == "-":

