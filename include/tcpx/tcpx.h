@@ -223,9 +223,9 @@ typedef struct tcpx_post_args {
  * has ended may be posted again; one in progress gives TCPX_BUSY. */
 TCPX_API tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args);
 /* TCPX_IN_PROGRESS, TCPX_OK (done: bytes are at the destination, visible), or how it failed.
- * Idempotent. Makes progress on the calling thread, where the engine's threads outnumber the cores
- * for up to a millisecond of a transfer that has longer to go. TCPX_INVALID_ARGUMENT if never
- * posted. */
+ * Idempotent. Makes progress on the calling thread: for up to 20 us for who polls this transfer and
+ * no other again and again, and for up to a millisecond (mostly 0.2 ms) of a transfer that takes
+ * longer, where the engine's threads outnumber the cores. TCPX_INVALID_ARGUMENT if never posted. */
 TCPX_API tcpx_code tcpx_poll(tcpx_transfer* transfer);
 /* As poll, but waits up to the timeout for the end. */
 TCPX_API tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms);

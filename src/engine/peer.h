@@ -172,7 +172,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   void start(PeerLane& first, const LaneList& others, bool is_long);
   LaneList lanes_locked() const;
-  enum class Outlook { kUnknown, kEndsNow, kLongAndCrowded };
+  enum class Outlook { kUnknown, kEndsNow, kWorthSleeping, kNotOurs };
   Outlook outlook_locked(const TransferState& transfer, const PeerLane& lane, Nanos now) const;
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
   bool crowded_locked(const PeerLane& lane) const;
@@ -186,7 +186,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void send_again_locked(const std::vector<ChunkWork>& works);
   void queue_notice_locked(const std::shared_ptr<Notice>& notice);
   bool push_notice_locked(std::vector<uint8_t>&& bytes);
-  void send_notice_later_locked(const std::shared_ptr<TransferState>& transfer);
+  void notice_behind_ended_locked(const std::shared_ptr<TransferState>& transfer, tcpx_code code);
   static void settle_by_notice_locked(TransferState& transfer, std::vector<ChunkWork>* chunks);
   size_t lone_notices_locked() const;
   bool stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, bool forget);
@@ -218,6 +218,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   EngineShared& shared_;
   const uint64_t id_;
+  std::atomic<Nanos> polled_at_{0};  // when the last poll of a transfer returned
 
   // Set once in established(), before any lane exists and before uid_known_.
   wire::Uid uid_{};
@@ -251,6 +252,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::vector<std::shared_ptr<TransferState>> run_queue_;  // served in turn, not in order
   size_t turn_ = 0;
   std::vector<std::shared_ptr<TransferState>> live_;
+  const TransferState* last_polled_ = nullptr;  // only compared
   uint64_t next_transfer_id_ = 1;
   uint32_t next_round_robin_ = 0;
   uint32_t expected_lanes_ = 0;

@@ -70,13 +70,15 @@ Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadli
   bool confirmed;
   Status peer_end;
   {
-    // WRITE: what is out lands or is refused before its answer comes. READ: nothing to wait for.
+    // WRITE: what is out lands or is refused before its answer comes, and a notification behind it
+    // is delivered or not. READ: nothing to wait for.
     std::unique_lock<std::mutex> lock(mu);
     transfer->held |= !let_go;
     ++transfer->waiters;
     confirmed = transfer->plan.op == TCPX_READ || transfer->held ||
                 wait_until(transfer->ended, lock, deadline, [&] {
-                  return !transfer->live || transfer->in_flight == 0 || state_ == State::kEnded;
+                  return !transfer->live || state_ == State::kEnded ||
+                         (transfer->in_flight == 0 && !transfer->notice_behind);
                 });
     --transfer->waiters;
     if (state_ == State::kEnded && transfer->plan.op == TCPX_WRITE) peer_end = end_status_;

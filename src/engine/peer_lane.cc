@@ -512,20 +512,31 @@ void PeerLane::send_notice_behind(std::shared_ptr<Notice> notice, const Outstand
 }
 
 void PeerLane::notice_behind_received(RxChunk* chunk) {
-  const wire::Header& header = chunk->header;
-  tcpx_code code = chunk->refusal;
-  if (!chunk->discard && placing_.empty() && placed_.are(header.transfer, header.chunk))
-    code = peer_.notice_behind_arrived(std::move(chunk->message));
-  else if (!chunk->discard)
-    code = TCPX_BUSY;
-  placed_ = {};  // once only
-  notices_brought_.add(code == TCPX_OK);
   wire::Header ack;
   ack.type = wire::FrameType::kNotifyBehindAck;
-  ack.transfer = header.transfer;
+  ack.transfer = chunk->header.transfer;
+  tcpx_code code = take_notice_behind(chunk);
   ack.status = static_cast<uint16_t>(code);
+  notices_brought_.add(code == TCPX_OK);
+  placed_ = {};  // once only
   send_small(ack);
   drop_chunk(chunk);
+}
+
+// What is delivered must be confirmed, which no longer happens behind a goodbye.
+tcpx_code PeerLane::take_notice_behind(RxChunk* chunk) {
+  if (!placing_.empty() || bye_sent_) return TCPX_BUSY;
+  if (chunk->discard) return chunk->refusal;
+  if (!placed_.are(chunk->header.transfer, chunk->header.chunk)) return TCPX_BUSY;
+  return peer_.notice_behind_arrived(std::move(chunk->message));
+}
+
+// The transfer is given up: if its notification has not left, it is not to be delivered.
+void PeerLane::forget_notice_behind(uint64_t post) {
+  for (auto& [frame, notice] : notice_frames_)
+    if (frame->header.type == wire::FrameType::kNotifyBehind && frame->header.transfer == post &&
+        !frame->started)
+      frame->header.chunk = 0;  // behind nothing; the answers stay in order
 }
 
 Status PeerLane::notice_behind_answered(const wire::Header& header) {
@@ -573,6 +584,7 @@ void PeerLane::send_bye() {
 
 size_t PeerLane::stop(const TransferState& transfer, uint64_t post, bool forget) {
   drain_placings();
+  forget_notice_behind(post);
   if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer &&
       dealt_work_.transfer_id == post) {
     ChunkWork work;

@@ -26,7 +26,9 @@ struct ChunksInARow {
     chunks = id == transfer ? chunks + 1 : 1;
     transfer = id;
   }
-  bool are(uint64_t id, uint32_t count) const { return transfer == id && chunks == count; }
+  bool are(uint64_t id, uint32_t count) const {
+    return count > 0 && transfer == id && chunks == count;
+  }
 };
 
 // Notifications behind data that a lane brought, and what became of the last ones: for the peer, if
@@ -131,7 +133,7 @@ class PeerLane final : public LaneSink {
   Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) override;
   void on_sent(TxFrame* frame) override;
   void fill() override;
-  bool awaits_answer() const override { return used_ > 0; }
+  bool awaits_answer() const override { return used_ > 0 || !behind_.empty(); }
   void on_settled(const Status& status) override;
   bool on_idle() override;
   void on_down(const Status& status) override;
@@ -178,6 +180,8 @@ class PeerLane final : public LaneSink {
   void queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice);
   void notice_received(RxChunk* chunk);
   void notice_behind_received(RxChunk* chunk);
+  tcpx_code take_notice_behind(RxChunk* chunk);
+  void forget_notice_behind(uint64_t post);
   Status notice_behind_answered(const wire::Header& header);
 
   TxFrame* add_frame();

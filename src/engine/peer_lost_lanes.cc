@@ -157,23 +157,19 @@ void Peer::close_given_up_lanes() {
 // A notification that was delivered has all its data before it: none of that may be sent again, the
 // peer's application may have other plans for the memory by now.
 void Peer::lane_down_confirmed(uint32_t index, const NoticesBrought& brought) {
+  UnconfirmedWrites writes;  // what it keeps alive goes without the lock
   std::lock_guard lock(mu);
   auto found = limbo_.find(index);
   if (found == limbo_.end()) return;
-  UnconfirmedWrites writes = std::move(found->second);
+  writes = std::move(found->second);
   limbo_.erase(found);
   uint64_t number = writes.notices_before;
   for (const NoticeBehind& notice : writes.notices) {
     bool delivered = brought.has(number++);
     TransferState& t = *notice.transfer;
-    if (!t.live || t.id != notice.transfer_id || t.ending) continue;
-    if (delivered) {
-      settle_by_notice_locked(t, &writes.chunks);
-      shared_.counters.notifications_out.fetch_add(1, std::memory_order_relaxed);
-      finish_locked(t, TCPX_OK);
-    } else {
-      send_notice_later_locked(notice.transfer);
-    }
+    if (!t.live || t.id != notice.transfer_id) continue;
+    if (delivered) settle_by_notice_locked(t, &writes.chunks);
+    notice_behind_ended_locked(notice.transfer, delivered ? TCPX_OK : TCPX_BUSY);
   }
   send_again_locked(writes.chunks);
   for (auto& lane : lanes_)

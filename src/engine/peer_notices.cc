@@ -113,24 +113,25 @@ tcpx_code Peer::notice_behind_arrived(std::vector<uint8_t>&& bytes) {
 Status Peer::notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code) {
   std::lock_guard lock(mu);
   TransferState& t = *notice.transfer;
-  if (!t.live || t.id != notice.transfer_id || t.ending) return {};
-  if (code == TCPX_BUSY) {
-    send_notice_later_locked(notice.transfer);
-    return {};
-  }
-  if (t.settled < t.plan.chunks.size())
+  if (!t.live || t.id != notice.transfer_id) return {};
+  if (code == TCPX_OK && !t.ending && t.settled < t.plan.chunks.size())
     return peer_error(TCPX_PROTOCOL_ERROR,
                       strf("the notification of transfer {} is confirmed before its data", t.id));
-  shared_.counters.notifications_out.fetch_add(1, std::memory_order_relaxed);
-  if (code != TCPX_OK) t.status = notice_refused(code);
-  finish_locked(t, code);
+  notice_behind_ended_locked(notice.transfer, code);
   return {};
 }
 
-// It was not delivered and will not be: as if it had not been sent.
-void Peer::send_notice_later_locked(const std::shared_ptr<TransferState>& transfer) {
-  transfer->notice_behind = false;
-  progress_locked(transfer);
+// TCPX_BUSY: it was not delivered and will not be, as if it had not been sent. Delivered while the
+// transfer was being cancelled: it is done, all the same.
+void Peer::notice_behind_ended_locked(const std::shared_ptr<TransferState>& transfer,
+                                      tcpx_code code) {
+  TransferState& t = *transfer;
+  t.notice_behind = false;
+  bool done = code == TCPX_OK && t.status.ok() && t.settled == t.plan.chunks.size();
+  if (code == TCPX_BUSY || (t.ending && !done)) return progress_locked(transfer);
+  shared_.counters.notifications_out.fetch_add(1, std::memory_order_relaxed);
+  if (code != TCPX_OK) t.status = notice_refused(code);
+  finish_locked(t, code);
 }
 
 // Its notification was delivered, so all its chunks are in place.

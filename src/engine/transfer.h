@@ -52,7 +52,6 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   std::atomic<int> code{kNotPosted};
   // A waiter may sleep in this loop: nudge it at the end. Loops outlive transfers.
   std::atomic<Loop*> driving{nullptr};
-  std::atomic<Nanos> polled_at{0};  // when the last poll returned
 
   // ---- guarded by peer->mu ----
   uint64_t id = 0;              // of this post, unique in the session

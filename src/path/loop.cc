@@ -166,8 +166,9 @@ void Loop::leave() {
   asleep_.store(true);
   bool pending = has_pending();
   bool leased = leased_;  // then the thread comes by itself when the lease has ended
-  // It met us at work, so the lease goes on: as if it had found it so.
-  if (leased && thread_wants_.load()) lease_watch_ = std::min(2 * lease_watch_, kLongestLeaseWatch);
+  // It met us at work and would have found that the lease goes on.
+  if (thread_wants_.load() && lease_holds(now_ns()))
+    lease_watch_ = std::min(2 * lease_watch_, kLongestLeaseWatch);
   Nanos watch = lease_watch_;
   drive_mu_.unlock();
   if (pending && !leased) signal();

@@ -147,6 +147,41 @@ TEST_F(NoticeBehindSent, ARefusedNotificationFailsTheTransfer) {
   EXPECT_EQ(transfers[0].wait(patience(3'000)).code(), TCPX_LIMIT);
 }
 
+// A cancel that has returned is the end of it, also for the notification.
+TEST_F(NoticeBehindSent, ACancelWaitsForWhatBecomesOfIt) {
+  Sent sent = post("too late");
+  std::atomic<bool> returned{false};
+  std::thread caller([&] {
+    EXPECT_TRUE(succeeded(transfers[0].cancel(kLong)));
+    returned = true;
+  });
+  EXPECT_TRUE(lanes[sent.lane]->send(answer_to(sent.chunk)));
+  EXPECT_TRUE(lanes[sent.lane]->ping());
+  std::this_thread::sleep_for(Ms{50});
+  EXPECT_FALSE(returned) << "it may still be delivered";
+  EXPECT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice)));
+  caller.join();
+  EXPECT_TRUE(succeeded(transfers[0].poll())) << "all of it had arrived";
+}
+
+TEST_F(NoticeBehindSent, ACancelHearsOfTheEndOnALostLane) {
+  for (uint64_t delivered : {0, 1}) {
+    SCOPED_TRACE(delivered);
+    if (delivered == 1) {
+      TearDown();
+      transfers.clear();
+      SetUp();
+    }
+    Sent sent = post("lost");
+    std::thread caller([&] { EXPECT_TRUE(succeeded(transfers[0].cancel(kLong))); });
+    std::this_thread::sleep_for(Ms{20});
+    RawClient& other = lose(sent.lane, 1, delivered);
+    caller.join();
+    EXPECT_EQ(transfers[0].poll().code(), delivered == 1 ? TCPX_OK : TCPX_CANCELLED);
+    expect_nothing_more(other);
+  }
+}
+
 TEST_F(NoticeBehindSent, ConfirmedBeforeItsDataEndsTheSession) {
   Sent sent = post("early");
   ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice)));
@@ -289,6 +324,7 @@ TEST_F(NoticeBehindReceived, IsDeliveredBehindAllChunksOfItsTransfer) {
 
 TEST_F(NoticeBehindReceived, IsNotDeliveredBehindAnythingElse) {
   EXPECT_EQ(notify(*first, 7, 1), TCPX_BUSY) << "no data at all";
+  EXPECT_EQ(notify(*first, 0, 0), TCPX_BUSY) << "of nothing";
   write(*first, 7, 0, 100);
   EXPECT_EQ(notify(*first, 7, 2), TCPX_BUSY) << "a chunk is missing";
   write(*first, 8, 0, kBytes + 1);
