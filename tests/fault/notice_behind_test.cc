@@ -28,6 +28,7 @@ class NoticeBehindSent : public RawLanes {
   void SetUp() override {
     lanes[1] = start_with_two_lanes({{"peer_timeout", time_option(20'000)}});
     lanes[0] = std::move(first);
+    for (auto& lane : lanes) ASSERT_TRUE(lane->ping()) << "the engine has both";
     ASSERT_TRUE(succeeded(engine.accept(&peer, kLong)));
     local = make_local(engine, 16 * kBytes, 0, 1);
     first = std::make_unique<RawClient>(target);  // region() asks it for the peer's name
@@ -280,6 +281,7 @@ class NoticeBehindReceived : public RawLanes {
 
   void SetUp() override {
     second = start_with_two_lanes({{"max_notify_bytes", "1K"}});
+    ASSERT_TRUE(first->ping() && second->ping());
     memory = make_local(engine, kBytes, kReadWrite, 5);
   }
   void TearDown() override { engine.destroy(); }

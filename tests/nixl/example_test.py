@@ -37,16 +37,39 @@ def example_with_eight_processes_on_either_side(test):
     require("content checked 16 times" in output and "rank 7: first" in output, output)
 
 
-@case(places=(), ucx="it compares with UCX anyway")
-def benchmark_measures_both_backends(test):
-    arguments = ["--plugin-dir", os.environ["NIXL_PLUGIN_DIR"], "--path", test.setup.path, "--sizes", "4K,1M",
-                 "--pieces", "4K", "--rounds", "1", "--seconds", "0.02", "--json", "-"]
+def run_benchmark(test, *arguments):
+    """The records of a short run."""
+    arguments = [*arguments, "--plugin-dir", os.environ["NIXL_PLUGIN_DIR"], "--path", test.setup.path,
+                 "--sizes", "4K,1M", "--rounds", "1", "--seconds", "0.02", "--json", "-"]
     if test.setup.path == "net":
         arguments += ["--net-plugin", test.setup.net_plugin]
     output = run("bench/nixl_bench.py", *arguments)
-    document = json.loads(output[output.index("\n{") + 1:])
-    points = [(r["op"], r["bytes"], r["pieces"]) for r in document["records"]]
+    return json.loads(output[output.index("\n{") + 1:])["records"]
+
+
+@case(places=(), ucx="it compares with UCX anyway")
+def benchmark_measures_both_backends(test):
+    records = run_benchmark(test, "--pieces", "4K")
+    points = [(r["op"], r["bytes"], r["pieces"]) for r in records]
     require(points == [(op, size, pieces) for size, pieces in ((4096, 1), (1 << 20, 1), (4096 * 1024, 1024))
                        for op in ("WRITE", "READ")], f"{points}")
-    for record in document["records"]:
+    for record in records:
         require(set(record["backends"]) == {"TCPX", "UCX"} and record["ratio"] > 0, f"{record}")
+
+
+@case(places=(), ucx="the folder of ours is what it gets")
+def benchmark_counts_notifications(test):
+    """It ends with an error if one is missing or came twice."""
+    records = run_benchmark(test, "--pieces", "0", "--notify", "--backends", "TCPX")
+    require(len(records) == 4, f"{records}")
+
+
+@case(places=(), ucx="the library is not UCX's")
+def benchmark_compares_with_the_library(test):
+    tools = pathlib.Path(os.environ["TCPX_TEST_CLI"])
+    program = tools.parent.parent / "bench" / "tcpx_nixl_c"
+    records = run_benchmark(test, "library", "--tcpx", str(tools), "--nixl-c", str(program))
+    require([(r["op"], r["bytes"]) for r in records] ==
+            [(op, size) for size in (4096, 1 << 20) for op in ("WRITE", "READ")], f"{records}")
+    for record in records:
+        require(set(record["us"]) == {"tcpx", "c", "python"} and min(record["us"].values()) > 0, f"{record}")
