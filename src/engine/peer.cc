@@ -109,17 +109,34 @@ void Peer::lane_settled(PeerLane& lane, const Status& status) {
   {
     std::lock_guard lock(mu);
     if (!status.ok() && path_note_.empty()) path_note_ = status.text();
-    bool certain = status.code() != TCPX_PEER_DISCONNECTED;
-    if (refused && (refusal_.ok() || (certain && !refusal_is_certain_))) {
-      refusal_is_certain_ = certain;
-      refusal_ = peer_error(
-          TCPX_PATH_UNAVAILABLE,
-          strf("require_path is net, but lane {} cannot have it: {}", lane.index(), status.text()));
-      refused_at_ = now_ns();
+    if (refused) {
+      lane.path_refusal = status;
+      take_refusal_locked(lane);
     }
     up = became_up_locked();
   }
   if (up) shared_.defer([self = shared_from_this()] { self->on_up_(); });
+}
+
+void Peer::take_refusal_locked(const PeerLane& lane) {
+  bool certain = lane.path_refusal.code() != TCPX_PEER_DISCONNECTED;
+  if (!refusal_.ok() && (refusal_is_certain_ || !certain)) return;
+  refusal_is_certain_ = certain;
+  refusal_lane_ = lane.index();
+  refusal_ =
+      peer_error(TCPX_PATH_UNAVAILABLE, strf("require_path is net, but lane {} cannot have it: {}",
+                                             lane.index(), lane.path_refusal.text()));
+  refused_at_ = now_ns();
+}
+
+// The lane is lost, and what looked like a refusal was the first sign of it. Another one may have
+// shown the same.
+void Peer::withdraw_refusal_locked(const PeerLane& lost) {
+  if (refusal_.ok() || refusal_is_certain_ || refusal_lane_ != lost.index()) return;
+  refusal_ = {};
+  for (auto& lane : lanes_)
+    if (lane && lane.get() != &lost && lane->open() && !lane->path_refusal.ok())
+      take_refusal_locked(*lane);
 }
 
 Status Peer::wait_connected(Nanos deadline) {

@@ -211,6 +211,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   PeerLane* lane_to_drive_locked(const TransferState& transfer) const;
   uint32_t live_lanes_locked() const;
   bool became_up_locked();
+  void take_refusal_locked(const PeerLane& lane);
+  void withdraw_refusal_locked(const PeerLane& lost);
   bool left_to_others_locked(const PeerLane& asking);
   bool is_turn_of_locked(const PeerLane& asking);
   void pass_turn_locked();
@@ -243,7 +245,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::string connect_note_;              // why lanes are missing
   std::string path_note_;
   Status refusal_;                   // a lane has not the required path: the end is on its way
-  bool refusal_is_certain_ = false;  // not just the first sign of the peer's death
+  bool refusal_is_certain_ = false;  // not just the first sign of the peer's death, or the lane's
+  uint32_t refusal_lane_ = 0;
   Nanos refused_at_ = 0;
   bool connecting_done_ = false;
   std::function<void()> on_up_;

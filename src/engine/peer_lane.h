@@ -96,6 +96,7 @@ class PeerLane final : public LaneSink {
   bool polls() const { return lane_->polls(); }
   bool settled() const { return lane_->settled(); }
   bool heard_bye = false;   // guarded by the peer's mu
+  Status path_refusal;      // the same; why it has not the path that is required
   Nanos audible_since = 0;  // of the engine's service thread; see Peer::watch_carrier
   Nanos last_heard() const {
     return lane_->counters().last_receive.load(std::memory_order_relaxed);

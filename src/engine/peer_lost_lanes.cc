@@ -61,6 +61,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites wri
     if (leaving_) return;
     last = live_lanes_locked() == 0;
     bool fatal = status.blast() == TCPX_BLAST_PEER;
+    if (!last && !fatal) withdraw_refusal_locked(lane);
     // This lane may be what the others waited for.
     up = !last && !fatal && became_up_locked();
     if (!last && !fatal) {

@@ -10,7 +10,7 @@ namespace {
 // A peer that dies while its comms are set up looks like one without the path, until its stream
 // ends too. That takes this long at most where the kernel closes both. Who knows better waits
 // longer before it closes: the other side must not take that for a death.
-constexpr Nanos kStreamFollows = 50 * kMilli;
+constexpr Nanos kStreamFollows = 200 * kMilli;
 constexpr Nanos kOtherSideKnows = 100 * kMilli;
 // Between the first goodbye of a peer and that on its last lane: this many ticks in which no other
 // lane was heard, since a lane that the peer did not have yet brings none. Ticks, not time: a

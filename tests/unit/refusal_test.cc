@@ -1,0 +1,61 @@
+// Where net is required: a lane that cannot have it ends the session, a lane that just died does
+// not, whichever of its signs is seen first.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core_pair.h"
+
+namespace tcpx {
+namespace {
+
+struct Refusal : testing::Test {
+  CorePair pair{4096};
+  std::shared_ptr<Peer> peer;
+  std::vector<PeerLane*> lanes;
+
+  Refusal() {
+    auto transfer = pair.prepare(TCPX_WRITE);
+    peer = transfer->peer;
+    EXPECT_TRUE(peer->wait_connected(now_ns() + 10 * kSecond).ok());
+    pair.source->shared().options.require_path = "net";  // from now on
+    for (PeerLane* lane : peer->lanes()) lanes.push_back(lane);
+    EXPECT_EQ(lanes.size(), 2u);
+  }
+  // The lane's carrier says that it is gone, as when the peer has died or its stream has broken.
+  void comm_dies(PeerLane* lane) {
+    lane->in_loop([&] { peer->lane_settled(*lane, lane_error(TCPX_PEER_DISCONNECTED, "comm")); });
+  }
+  void stream_ends(PeerLane* lane) {
+    EXPECT_TRUE(lane->shut(lane_error(TCPX_PEER_DISCONNECTED, "stream"), kNever));
+  }
+  Status end_after(std::chrono::milliseconds time) {
+    std::this_thread::sleep_for(time);
+    return peer->state() == Peer::State::kEnded ? peer->end_status() : Status();
+  }
+};
+
+TEST_F(Refusal, ALaneThatDiedIsNoneHoweverItShowed) {
+  comm_dies(lanes[1]);
+  stream_ends(lanes[1]);
+  Status end = end_after(std::chrono::milliseconds(600));
+  EXPECT_TRUE(end.ok()) << end.to_string();
+  EXPECT_EQ(peer->live_lanes(), 1u);
+}
+
+TEST_F(Refusal, OneThatOnlyLostItsPathIs) {
+  comm_dies(lanes[1]);
+  EXPECT_EQ(end_after(std::chrono::milliseconds(1000)).code(), TCPX_PATH_UNAVAILABLE);
+}
+
+// Of two lanes that showed the same, one has died.
+TEST_F(Refusal, TheOtherLanesCauseStays) {
+  comm_dies(lanes[0]);
+  comm_dies(lanes[1]);
+  stream_ends(lanes[0]);
+  EXPECT_EQ(end_after(std::chrono::milliseconds(1000)).code(), TCPX_PATH_UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace tcpx
