@@ -10,8 +10,9 @@ namespace {
 // A peer that dies while its comms are set up looks like one without the path, until its stream
 // ends too. That takes this long at most where the kernel closes both. Who knows better waits
 // longer before it closes: the other side must not take that for a death.
-constexpr Nanos kStreamFollows = 200 * kMilli;
+constexpr Nanos kStreamFollows = 50 * kMilli;
 constexpr Nanos kOtherSideKnows = 100 * kMilli;
+static_assert(kOtherSideKnows > kStreamFollows);
 // Between the first goodbye of a peer and that on its last lane: this many ticks in which no other
 // lane was heard, since a lane that the peer did not have yet brings none. Ticks, not time: a
 // process that was stopped has not waited. Those count that are this far apart: others make the
