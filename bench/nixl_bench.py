@@ -381,9 +381,11 @@ def c_figures(pair, arguments, sizes):
     """{(op, bytes): seconds} of the same transfers from a C++ program; as `tcpx bench`, one process after another."""
     command = [arguments.nixl_c, str(c_library()), pair.backend, ",".join(arguments.ops),
                ",".join(map(str, sizes)), str(arguments.seconds), *(f"{k}={v}" for k, v in pair.params.items())]
-    output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, text=True,
-                            env={**os.environ, **pair.environment}, timeout=600).stdout
-    lines = [line.split() for line in output.splitlines()]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, **pair.environment}, timeout=600)
+    if result.returncode != 0:
+        sys.exit(f"nixl_bench.py: {arguments.nixl_c}: {result.stderr.strip().splitlines()[-1:]}")
+    lines = [line.split() for line in result.stdout.splitlines() if line.startswith(tuple(arguments.ops))]
     return {(op, int(size)): float(us) / 1e6 for op, size, us in lines}
 
 
@@ -415,6 +417,7 @@ def beside_library(pairs, arguments):
                                                      number == 0 and not arguments.no_verify)}
     judged = "c" if c_library() and pathlib.Path(arguments.nixl_c).exists() else "python"
     if judged == "python":
+        print("nixl_bench.py: no libnixl_capi.so in this wheel, or no tcpx_nixl_c: the bar is for Python", file=sys.stderr)
         del turns["c"]
     seen = {who: {(op, size): [] for op in arguments.ops for size in sizes} for who in turns}
     for number in range(arguments.rounds):

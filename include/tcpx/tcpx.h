@@ -224,15 +224,17 @@ typedef struct tcpx_post_args {
 TCPX_API tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args);
 /* TCPX_IN_PROGRESS, TCPX_OK (done: bytes are at the destination, visible), or how it failed.
  * Idempotent. Makes progress on the calling thread: for up to 20 us for who polls this transfer and
- * no other again and again, and for up to a millisecond (mostly 0.2 ms) of a transfer that takes
- * longer, where the engine's threads outnumber the cores. TCPX_INVALID_ARGUMENT if never posted. */
+ * no other of its peer again and again, and for up to a millisecond (mostly 0.2 ms) of a transfer
+ * that takes longer, where the engine's threads outnumber the cores. TCPX_INVALID_ARGUMENT if never
+ * posted. */
 TCPX_API tcpx_code tcpx_poll(tcpx_transfer* transfer);
 /* As poll, but waits up to the timeout for the end. */
 TCPX_API tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms);
 /* A fence. TCPX_OK: no later byte of this transfer is read or written on either side (also if it
  * had already ended). TCPX_DEADLINE or a peer error: true for local memory; the peer did not
  * confirm. TCPX_PATH_UNAVAILABLE: a net plugin hangs in a call and may still use local memory. The
- * transfer ends in TCPX_CANCELLED unless it ended before. */
+ * transfer ends in TCPX_CANCELLED unless it ended before, or while this call waited for the peer.
+ */
 TCPX_API tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms);
 /* Frees the handle. In progress: cancelled without waiting for the peer; local memory is safe to
  * reuse when this returns. NULL is fine. */

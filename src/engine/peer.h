@@ -191,7 +191,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   size_t lone_notices_locked() const;
   bool stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, bool forget);
   void take_back_locked(const ChunkWork& work, uint32_t lane);
-  void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status);
+  void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status,
+               uint64_t post = 0);
   void expire_deadlines(Nanos now);
   void watch_lanes(Nanos now);
   void watch_carrier(PeerLane& lane, Nanos now);

@@ -34,12 +34,13 @@ bool Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, b
   }
 }
 
-// Local fence now, no waiting for the peer.
-void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status& status) {
+// Local fence now, no waiting for the peer. Of this post, or of the present one (0).
+void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status& status,
+                   uint64_t post) {
   uint64_t id;
   {
     std::lock_guard lock(mu);
-    if (!transfer->live) return;
+    if (!transfer->live || (post != 0 && transfer->id != post)) return;
     id = transfer->id;
     transfer->ending = true;
     if (transfer->queued) std::erase(run_queue_, transfer);
@@ -72,18 +73,20 @@ Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadli
   {
     // WRITE: what is out lands or is refused before its answer comes, and a notification behind it
     // is delivered or not. READ: nothing to wait for.
+    // It may have ended meanwhile, and been posted again: that post is none of ours.
     std::unique_lock<std::mutex> lock(mu);
-    transfer->held |= !let_go;
+    if (transfer->id == id) transfer->held |= !let_go;
     ++transfer->waiters;
     confirmed = transfer->plan.op == TCPX_READ || transfer->held ||
                 wait_until(transfer->ended, lock, deadline, [&] {
-                  return !transfer->live || state_ == State::kEnded ||
+                  return !transfer->live || transfer->id != id || state_ == State::kEnded ||
                          (transfer->in_flight == 0 && !transfer->notice_behind);
                 });
     --transfer->waiters;
-    if (state_ == State::kEnded && transfer->plan.op == TCPX_WRITE) peer_end = end_status_;
+    bool done = transfer->code.load() == TCPX_OK;
+    if (state_ == State::kEnded && transfer->plan.op == TCPX_WRITE && !done) peer_end = end_status_;
   }
-  end_now(transfer, cancelled);
+  end_now(transfer, cancelled, id);
   {
     std::lock_guard lock(mu);
     if (Status status = let_go_locked(*transfer); !status) return status;

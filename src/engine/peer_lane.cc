@@ -481,13 +481,15 @@ void PeerLane::queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice) {
 
 void PeerLane::notice_received(RxChunk* chunk) {
   if (chunk->header.type == wire::FrameType::kNotifyBehind) return notice_behind_received(chunk);
-  wire::Header ack;
-  ack.type = wire::FrameType::kNotifyAck;
-  ack.transfer = chunk->header.transfer;
-  ack.status = static_cast<uint16_t>(
-      chunk->discard ? chunk->refusal
-                     : peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message)));
-  send_small(ack);
+  if (!bye_sent_) {  // what is taken must be confirmed, which no longer happens behind a goodbye
+    wire::Header ack;
+    ack.type = wire::FrameType::kNotifyAck;
+    ack.transfer = chunk->header.transfer;
+    ack.status = static_cast<uint16_t>(
+        chunk->discard ? chunk->refusal
+                       : peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message)));
+    send_small(ack);
+  }
   drop_chunk(chunk);
 }
 
@@ -523,20 +525,11 @@ void PeerLane::notice_behind_received(RxChunk* chunk) {
   drop_chunk(chunk);
 }
 
-// What is delivered must be confirmed, which no longer happens behind a goodbye.
 tcpx_code PeerLane::take_notice_behind(RxChunk* chunk) {
   if (!placing_.empty() || bye_sent_) return TCPX_BUSY;
   if (chunk->discard) return chunk->refusal;
   if (!placed_.are(chunk->header.transfer, chunk->header.chunk)) return TCPX_BUSY;
   return peer_.notice_behind_arrived(std::move(chunk->message));
-}
-
-// The transfer is given up: if its notification has not left, it is not to be delivered.
-void PeerLane::forget_notice_behind(uint64_t post) {
-  for (auto& [frame, notice] : notice_frames_)
-    if (frame->header.type == wire::FrameType::kNotifyBehind && frame->header.transfer == post &&
-        !frame->started)
-      frame->header.chunk = 0;  // behind nothing; the answers stay in order
 }
 
 Status PeerLane::notice_behind_answered(const wire::Header& header) {
@@ -584,7 +577,6 @@ void PeerLane::send_bye() {
 
 size_t PeerLane::stop(const TransferState& transfer, uint64_t post, bool forget) {
   drain_placings();
-  forget_notice_behind(post);
   if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer &&
       dealt_work_.transfer_id == post) {
     ChunkWork work;

@@ -182,7 +182,6 @@ class PeerLane final : public LaneSink {
   void notice_received(RxChunk* chunk);
   void notice_behind_received(RxChunk* chunk);
   tcpx_code take_notice_behind(RxChunk* chunk);
-  void forget_notice_behind(uint64_t post);
   Status notice_behind_answered(const wire::Header& header);
 
   TxFrame* add_frame();

@@ -114,9 +114,10 @@ Status Peer::notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code)
   std::lock_guard lock(mu);
   TransferState& t = *notice.transfer;
   if (!t.live || t.id != notice.transfer_id) return {};
-  if (code == TCPX_OK && !t.ending && t.settled < t.plan.chunks.size())
+  // Whatever it says: with chunks under way the transfer must not end, its memory is in use.
+  if (code != TCPX_BUSY && !t.ending && t.settled < t.plan.chunks.size())
     return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("the notification of transfer {} is confirmed before its data", t.id));
+                      strf("the notification of transfer {} is answered before its data", t.id));
   notice_behind_ended_locked(notice.transfer, code);
   return {};
 }

@@ -378,7 +378,7 @@ void Peer::progress_locked(const std::shared_ptr<TransferState>& transfer) {
   if (t.settled < t.plan.chunks.size()) return;
   if (t.last_settled == 0) t.last_settled = now_ns();
   if (t.notice == nullptr) return finish_locked(t, TCPX_OK);
-  t.notice_out = t.last_settled;
+  t.notice_out = t.notice_behind ? t.last_settled : now_ns();
   if (t.notice_behind) return;  // its answer comes behind that of the last chunk
   t.notice->transfer = transfer;
   queue_notice_locked(t.notice);

@@ -39,6 +39,24 @@ class NoticeBehindSent : public RawLanes {
     for (Transfer& transfer : transfers) transfer.release();
     engine.destroy();
   }
+  void start_anew() {
+    TearDown();
+    transfers.clear();
+    cancelled = false;
+    SetUp();
+  }
+  // Comes back when the cancel has had time to begin.
+  std::thread cancel_in_a_thread(Transfer& transfer) {
+    std::atomic<bool> begins{false};
+    std::thread caller([&] {
+      begins = true;
+      EXPECT_TRUE(succeeded(transfer.cancel(kLong)));
+      cancelled = true;
+    });
+    EXPECT_TRUE(eventually([&] { return begins.load(); }));
+    std::this_thread::sleep_for(patience(50));
+    return caller;
+  }
   // A WRITE of its own piece. Its chunk and its notification as one of the lanes brings them.
   struct Sent {
     Frame chunk, notice;
@@ -56,12 +74,12 @@ class NoticeBehindSent : public RawLanes {
     bool came = eventually([&] { return receive_on_some_lane(&sent); }, patience(3'000));
     EXPECT_TRUE(came) << "no chunk, or no notification right behind it";
     EXPECT_EQ(sent.notice.header.transfer, sent.chunk.header.transfer);
-    EXPECT_EQ(sent.notice.header.chunk, 1u);
     return sent;
   }
   Sent post(const std::string& notice) {
     post_only(notice);
     Sent sent = receive();
+    EXPECT_EQ(sent.notice.header.chunk, 1u);
     EXPECT_EQ(text(sent.notice), notice);
     return sent;
   }
@@ -104,6 +122,7 @@ class NoticeBehindSent : public RawLanes {
   Local local;
   tcpx_remote_region remote{};
   std::vector<Transfer> transfers;
+  std::atomic<bool> cancelled{false};
 };
 
 TEST_F(NoticeBehindSent, FollowsItsDataWithoutWaitingForAnAnswer) {
@@ -151,15 +170,11 @@ TEST_F(NoticeBehindSent, ARefusedNotificationFailsTheTransfer) {
 // A cancel that has returned is the end of it, also for the notification.
 TEST_F(NoticeBehindSent, ACancelWaitsForWhatBecomesOfIt) {
   Sent sent = post("too late");
-  std::atomic<bool> returned{false};
-  std::thread caller([&] {
-    EXPECT_TRUE(succeeded(transfers[0].cancel(kLong)));
-    returned = true;
-  });
+  std::thread caller = cancel_in_a_thread(transfers[0]);
   EXPECT_TRUE(lanes[sent.lane]->send(answer_to(sent.chunk)));
   EXPECT_TRUE(lanes[sent.lane]->ping());
   std::this_thread::sleep_for(Ms{50});
-  EXPECT_FALSE(returned) << "it may still be delivered";
+  EXPECT_FALSE(cancelled) << "it may still be delivered";
   EXPECT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice)));
   caller.join();
   EXPECT_TRUE(succeeded(transfers[0].poll())) << "all of it had arrived";
@@ -168,14 +183,9 @@ TEST_F(NoticeBehindSent, ACancelWaitsForWhatBecomesOfIt) {
 TEST_F(NoticeBehindSent, ACancelHearsOfTheEndOnALostLane) {
   for (uint64_t delivered : {0, 1}) {
     SCOPED_TRACE(delivered);
-    if (delivered == 1) {
-      TearDown();
-      transfers.clear();
-      SetUp();
-    }
+    if (delivered == 1) start_anew();
     Sent sent = post("lost");
-    std::thread caller([&] { EXPECT_TRUE(succeeded(transfers[0].cancel(kLong))); });
-    std::this_thread::sleep_for(Ms{20});
+    std::thread caller = cancel_in_a_thread(transfers[0]);
     RawClient& other = lose(sent.lane, 1, delivered);
     caller.join();
     EXPECT_EQ(transfers[0].poll().code(), delivered == 1 ? TCPX_OK : TCPX_CANCELLED);
@@ -183,11 +193,16 @@ TEST_F(NoticeBehindSent, ACancelHearsOfTheEndOnALostLane) {
   }
 }
 
-TEST_F(NoticeBehindSent, ConfirmedBeforeItsDataEndsTheSession) {
-  Sent sent = post("early");
-  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice)));
-  EXPECT_TRUE(lanes[sent.lane]->closes());
-  EXPECT_NE(transfers[0].wait(patience(3'000)).code(), TCPX_OK);
+// Whatever it says: while chunks are under way the transfer must not end, its memory is in use.
+TEST_F(NoticeBehindSent, AnsweredBeforeItsDataEndsTheSession) {
+  for (tcpx_code code : {TCPX_OK, TCPX_LIMIT}) {
+    SCOPED_TRACE(code);
+    if (code != TCPX_OK) start_anew();
+    Sent sent = post("early");
+    ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, code)));
+    EXPECT_TRUE(lanes[sent.lane]->closes());
+    EXPECT_EQ(transfers[0].wait(patience(3'000)).code(), TCPX_PROTOCOL_ERROR);
+  }
 }
 
 TEST_F(NoticeBehindSent, AnAnswerForAnotherTransferEndsTheSession) {
@@ -210,11 +225,7 @@ TEST_F(NoticeBehindSent, WhatWasDeliveredOnALostLaneIsNotSentAgain) {
 TEST_F(NoticeBehindSent, WhatDidNotArriveOnALostLaneIsSentAgainWithItsData) {
   for (uint64_t brought : {0, 1}) {
     SCOPED_TRACE(brought);
-    if (brought == 1) {
-      TearDown();
-      transfers.clear();
-      SetUp();
-    }
+    if (brought == 1) start_anew();
     Sent sent = post("not delivered");
     RawClient& other = lose(sent.lane, brought, 0);
     auto chunk = other.receive();
@@ -286,6 +297,10 @@ class NoticeBehindReceived : public RawLanes {
   }
   void TearDown() override { engine.destroy(); }
   void write(RawClient& lane, uint64_t transfer, uint32_t chunk, uint64_t bytes) {
+    send_write(lane, transfer, chunk, bytes);
+    ASSERT_TRUE(lane.receive_type(FrameType::kAck).has_value());
+  }
+  void send_write(RawClient& lane, uint64_t transfer, uint32_t chunk, uint64_t bytes) {
     wire::Header header = frame_of(FrameType::kWrite, transfer);
     header.chunk = chunk;
     header.payload_bytes = bytes;
@@ -294,7 +309,6 @@ class NoticeBehindReceived : public RawLanes {
     std::vector<wire::Piece> pieces = {piece};
     std::vector<uint8_t> payload(bytes, 0x5a);
     ASSERT_TRUE(lane.send(header, pieces, payload));
-    ASSERT_TRUE(lane.receive_type(FrameType::kAck).has_value());
   }
   tcpx_code notify(RawClient& lane, uint64_t transfer, uint32_t chunks, size_t bytes = 2) {
     wire::Header header = frame_of(FrameType::kNotifyBehind, transfer);
@@ -349,6 +363,24 @@ TEST_F(NoticeBehindReceived, OnceOnly) {
   EXPECT_EQ(notify(*first, 7, 1), TCPX_OK);
   EXPECT_EQ(notify(*first, 7, 1), TCPX_BUSY);
   expect_delivered(1);
+}
+
+// Behind our goodbye no answer leaves: what was delivered would be reported as lost.
+TEST_F(NoticeBehindReceived, NothingIsDeliveredBehindAGoodbye) {
+  tcpx_peer peer = 0;
+  ASSERT_TRUE(succeeded(engine.accept(&peer, kLong)));
+  std::thread caller([&] { EXPECT_TRUE(succeeded(engine.disconnect(peer))); });
+  EXPECT_TRUE(first->receive_type(FrameType::kBye).has_value());
+  send_write(*first, 7, 0, 100);
+  wire::Header behind = frame_of(FrameType::kNotifyBehind, 7);
+  behind.chunk = 1;
+  wire::Header alone = frame_of(FrameType::kNotify, 1);
+  behind.payload_bytes = alone.payload_bytes = 1;
+  std::vector<uint8_t> payload = {'x'};
+  EXPECT_TRUE(first->send(behind, {}, payload));
+  EXPECT_TRUE(first->send(alone, {}, payload));
+  caller.join();
+  expect_delivered(0);
 }
 
 TEST_F(NoticeBehindReceived, TooLongIsRefused) {
