@@ -19,6 +19,7 @@ struct Refusal : testing::Test {
     auto transfer = pair.prepare(TCPX_WRITE);
     peer = transfer->peer;
     EXPECT_TRUE(peer->wait_connected(now_ns() + 10 * kSecond).ok());
+    EXPECT_TRUE(peer->round_trip(now_ns() + 10 * kSecond)) << "the target has both lanes";
     pair.source->shared().options.require_path = "net";  // from now on
     for (PeerLane* lane : peer->lanes()) lanes.push_back(lane);
     EXPECT_EQ(lanes.size(), 2u);
