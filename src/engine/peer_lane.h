@@ -155,6 +155,9 @@ class PeerLane final : public LaneSink {
     tcpx_code answer = TCPX_OK;
   };
 
+  // What the peer can tell of a lane that is lost; and what is sent in vain if a chunk was refused.
+  static constexpr size_t kMostBehind = 64, kLongestBehind = 64u << 10;
+
   uint32_t serving() const { return serving_.load(std::memory_order_relaxed); }
   // Our chunks.
   uint64_t send_chunk(ChunkWork work);

@@ -1,0 +1,88 @@
+// Notifications on one lane: by themselves, and directly behind the data of their WRITE.
+#include "base/text.h"
+#include "engine/peer.h"
+#include "engine/peer_lane.h"
+
+namespace tcpx {
+
+void PeerLane::send_notice(std::shared_ptr<Notice> notice) {
+  TxFrame* frame = new_frame();
+  frame->header.type = wire::FrameType::kNotify;
+  frame->header.transfer = notice->id;
+  queue_notice(frame, std::move(notice));
+}
+
+void PeerLane::queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice) {
+  frame->header.payload_bytes = notice->bytes.size();
+  if (!notice->bytes.empty())
+    frame->payload.push_back({notice->bytes.data(), notice->bytes.size()});
+  notice_frames_[frame] = std::move(notice);
+  lane_->queue(frame);
+}
+
+void PeerLane::notice_received(RxChunk* chunk) {
+  if (chunk->header.type == wire::FrameType::kNotifyBehind) return notice_behind_received(chunk);
+  if (!bye_sent_) {  // what is taken must be confirmed, which no longer happens behind a goodbye
+    wire::Header ack;
+    ack.type = wire::FrameType::kNotifyAck;
+    ack.transfer = chunk->header.transfer;
+    ack.status = static_cast<uint16_t>(
+        chunk->discard ? chunk->refusal
+                       : peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message)));
+    send_small(ack);
+  }
+  drop_chunk(chunk);
+}
+
+// ---- notifications directly behind their data -----------------------------------------------
+
+// Sent when the data is confirmed, a notification costs a round trip more: under NIXL 4 KiB took 19
+// us, now 12, 64 KiB 29 and 21. Beside the stream payload arrives in its own time.
+bool PeerLane::takes_notice_behind(const TransferState& transfer) const {
+  if (own_loop_ || transfer.plan.op != TCPX_WRITE || behind_.size() >= kMostBehind) return false;
+  if (transfer.notice->bytes.size() > kLongestBehind) return false;
+  auto before = static_cast<uint32_t>(transfer.plan.chunks.size() - 1);
+  return before == 0 || sent_.are(transfer.id, before);
+}
+
+void PeerLane::send_notice_behind(std::shared_ptr<Notice> notice, const Outstanding& last_chunk) {
+  TxFrame* frame = new_frame();
+  frame->header.type = wire::FrameType::kNotifyBehind;
+  frame->header.transfer = last_chunk.transfer_id;
+  frame->header.chunk = sent_.chunks;
+  behind_.push_back({last_chunk.transfer, last_chunk.transfer_id});
+  queue_notice(frame, std::move(notice));
+}
+
+void PeerLane::notice_behind_received(RxChunk* chunk) {
+  wire::Header ack;
+  ack.type = wire::FrameType::kNotifyBehindAck;
+  ack.transfer = chunk->header.transfer;
+  tcpx_code code = take_notice_behind(chunk);
+  ack.status = static_cast<uint16_t>(code);
+  notices_brought_.add(code == TCPX_OK);
+  placed_ = {};  // once only
+  send_small(ack);
+  drop_chunk(chunk);
+}
+
+tcpx_code PeerLane::take_notice_behind(RxChunk* chunk) {
+  if (!placing_.empty() || bye_sent_) return TCPX_BUSY;
+  if (chunk->discard) return chunk->refusal;
+  if (!placed_.are(chunk->header.transfer, chunk->header.chunk)) return TCPX_BUSY;
+  return peer_.notice_behind_arrived(std::move(chunk->message));
+}
+
+Status PeerLane::notice_behind_answered(const wire::Header& header) {
+  if (behind_.empty() || behind_.front().transfer_id != header.transfer)
+    return peer_error(
+        TCPX_PROTOCOL_ERROR,
+        strf("answer for a notification behind transfer {}, which is not the next one",
+             header.transfer));
+  NoticeBehind notice = std::move(behind_.front());
+  behind_.erase(behind_.begin());
+  ++behind_answered_;
+  return peer_.notice_behind_confirmed(notice, static_cast<tcpx_code>(header.status));
+}
+
+}  // namespace tcpx
