@@ -25,8 +25,10 @@ constexpr std::string_view kEngineKeyLabel = "tcpx-p2p engine key   v1";
 constexpr std::string_view kSessionKeyLabel = "tcpx-p2p session key  v1";
 constexpr std::string_view kClientProofLabel = "tcpx-p2p client proof v1";
 constexpr std::string_view kServerProofLabel = "tcpx-p2p server proof v1";
+constexpr std::string_view kWelcomeMacLabel = "tcpx-p2p welcome mac  v1";
 static_assert(kEngineKeyLabel.size() == kLabelBytes && kSessionKeyLabel.size() == kLabelBytes &&
-              kClientProofLabel.size() == kLabelBytes && kServerProofLabel.size() == kLabelBytes);
+              kClientProofLabel.size() == kLabelBytes && kServerProofLabel.size() == kLabelBytes &&
+              kWelcomeMacLabel.size() == kLabelBytes);
 
 std::span<const uint8_t> as_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -36,14 +38,17 @@ Status no_hmac() {
   return bad_call(TCPX_INTERNAL, "authentication: OpenSSL could not compute HMAC-SHA256");
 }
 
-// HMAC(key, label | hello | challenge)
+// HMAC(key, label | hello | challenge | welcome); the last is there under its own label only.
 bool sign(std::span<const uint8_t> key, std::string_view label, HelloBytes hello,
-          ChallengeBytes challenge, wire::Digest* out) {
-  std::array<uint8_t, kLabelBytes + wire::kHelloBytes + wire::kChallengeSignedBytes> message;
+          ChallengeBytes challenge, std::span<const uint8_t> welcome, wire::Digest* out) {
+  std::array<uint8_t, kLabelBytes + wire::kHelloBytes + wire::kChallengeSignedBytes +
+                          wire::kWelcomeSignedBytes>
+      message;
   auto at = std::copy(label.begin(), label.end(), message.begin());
   at = std::copy(hello.begin(), hello.end(), at);
-  std::copy(challenge.begin(), challenge.end(), at);
-  return wire::hmac_sha256(key, message, out);
+  at = std::copy(challenge.begin(), challenge.end(), at);
+  at = std::copy(welcome.begin(), welcome.end(), at);
+  return wire::hmac_sha256(key, std::span(message.begin(), at), out);
 }
 
 void take(wire::Digest& digest, Key* out) {
@@ -103,7 +108,7 @@ Status derive_engine_key(std::span<const uint8_t> secret, Key* out) {
 Status derive_session_key(const Key& engine_key, HelloBytes hello, ChallengeBytes challenge,
                           Key* out) {
   wire::Digest digest;
-  if (!sign(engine_key.bytes(), kSessionKeyLabel, hello, challenge, &digest)) return no_hmac();
+  if (!sign(engine_key.bytes(), kSessionKeyLabel, hello, challenge, {}, &digest)) return no_hmac();
   take(digest, out);
   return {};
 }
@@ -111,7 +116,7 @@ Status derive_session_key(const Key& engine_key, HelloBytes hello, ChallengeByte
 Status make_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes challenge,
                   wire::ProofBytes* out) {
   const std::string_view label = role == Role::kServer ? kServerProofLabel : kClientProofLabel;
-  return sign(key.bytes(), label, hello, challenge, out) ? Status() : no_hmac();
+  return sign(key.bytes(), label, hello, challenge, {}, out) ? Status() : no_hmac();
 }
 
 Status check_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes challenge,
@@ -129,6 +134,24 @@ Status check_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes c
   return peer_error(TCPX_AUTH_FAILED,
                     "the engine that connected does not hold the secret: its auth_key differs, or "
                     "it uses connection info from an earlier run of this engine");
+}
+
+Status make_welcome_mac(const Key& session_key, HelloBytes hello, ChallengeBytes challenge,
+                        WelcomeBytes welcome, wire::ProofBytes* out) {
+  return sign(session_key.bytes(), kWelcomeMacLabel, hello, challenge, welcome, out) ? Status()
+                                                                                     : no_hmac();
+}
+
+Status check_welcome_mac(const Key& session_key, HelloBytes hello, ChallengeBytes challenge,
+                         WelcomeBytes welcome, std::span<const uint8_t, wire::kProofBytes> mac) {
+  wire::ProofBytes expected;
+  if (Status s = make_welcome_mac(session_key, hello, challenge, welcome, &expected); !s) return s;
+  const bool same = wire::equal_constant_time(expected, mac);
+  wipe(expected);
+  if (same) return {};
+  return peer_error(TCPX_AUTH_FAILED,
+                    "the welcome is not signed by the engine that proved itself: something between "
+                    "this host and the peer's changed it");
 }
 
 Status check_mode(bool this_engine_authenticated, bool peer_authenticated) {

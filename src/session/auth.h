@@ -68,6 +68,9 @@ using HelloBytes = std::span<const uint8_t, wire::kHelloBytes>;
 // A Challenge as it is on the wire, without its proof.
 using ChallengeBytes = std::span<const uint8_t, wire::kChallengeSignedBytes>;
 
+// A Welcome as it is on the wire, without its MAC.
+using WelcomeBytes = std::span<const uint8_t, wire::kWelcomeSignedBytes>;
+
 // Who makes a proof: one side's proof is never a valid answer of the other.
 enum class Role : uint8_t { kClient = 1, kServer = 2 };
 
@@ -84,6 +87,12 @@ Status make_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes ch
 // Checks what a peer in `role` sent. TCPX_AUTH_FAILED says what is likely wrong and how to mend it.
 Status check_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes challenge,
                    const wire::ProofBytes& proof);
+
+// The server's signature under what it agreed to, with the session's key.
+Status make_welcome_mac(const Key& session_key, HelloBytes hello, ChallengeBytes challenge,
+                        WelcomeBytes welcome, wire::ProofBytes* out);
+Status check_welcome_mac(const Key& session_key, HelloBytes hello, ChallengeBytes challenge,
+                         WelcomeBytes welcome, std::span<const uint8_t, wire::kProofBytes> mac);
 
 // Both sides of a handshake run authenticated, or both open; else TCPX_AUTH_FAILED. `peer` is
 // what the other side says of itself (Hello, Challenge): a lie only makes its proof fail.

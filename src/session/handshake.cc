@@ -183,7 +183,7 @@ void Handshake::hello_received() {
   if (host_->requires_auth())
     status = auth::make_proof(key_, auth::Role::kServer, hello_bytes_,
                               signed_part(challenge_bytes_), &challenge_.proof);
-  if (status)
+  if (status && hello_.kind == wire::HelloKind::kNewSession)
     status =
         auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_), &session_key_);
   if (!status) {
@@ -212,7 +212,7 @@ void Handshake::challenge_received() {
   if (status && hello_.authenticated)
     status = auth::make_proof(key_, auth::Role::kClient, hello_bytes_,
                               signed_part(challenge_bytes_), &proof.proof);
-  if (status)
+  if (status && hello_.kind == wire::HelloKind::kNewSession)
     status =
         auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_), &session_key_);
   if (!status) {
@@ -234,6 +234,7 @@ void Handshake::proof_received() {
   if (host_->requires_auth())
     status = auth::check_proof(key_, auth::Role::kClient, hello_bytes_,
                                signed_part(challenge_bytes_), proof.proof);
+  const bool proved = status.ok();
   if (status) status = host_->welcome_for(hello_, &welcome_);
   if (!status) {
     status_ = status;
@@ -243,12 +244,37 @@ void Handshake::proof_received() {
   } else {
     step_ = Step::kSendWelcome;
   }
+  // Who has not proved itself gets nothing signed.
+  if (proved && host_->requires_auth()) {
+    if (status = sign_welcome(); !status) {
+      fail(status);
+      return;
+    }
+  }
   queue<wire::kWelcomeBytes>(welcome_);
+}
+
+// The session's key: made by a first socket, what a joining lane has proved.
+const auth::Key& Handshake::welcome_key() const {
+  return hello_.kind == wire::HelloKind::kNewSession ? session_key_ : key_;
+}
+
+Status Handshake::sign_welcome() {
+  std::array<uint8_t, wire::kWelcomeBytes> bytes;
+  wire::encode(welcome_, bytes);
+  return auth::make_welcome_mac(welcome_key(), hello_bytes_, signed_part(challenge_bytes_),
+                                std::span(bytes).first<wire::kWelcomeSignedBytes>(), &welcome_.mac);
 }
 
 void Handshake::welcome_received() {
   std::span<const uint8_t, wire::kWelcomeBytes> bytes(in_.data(), wire::kWelcomeBytes);
-  Status status = wire::decode(bytes, &welcome_);
+  // Nothing in it is believed before this, a refusal neither.
+  Status status;
+  if (hello_.authenticated)
+    status = auth::check_welcome_mac(welcome_key(), hello_bytes_, signed_part(challenge_bytes_),
+                                     bytes.first<wire::kWelcomeSignedBytes>(),
+                                     bytes.last<wire::kProofBytes>());
+  if (status) status = wire::decode(bytes, &welcome_);
   if (status && welcome_.status != TCPX_OK)
     status = peer_error(static_cast<tcpx_code>(welcome_.status),
                         strf("{} refused the connection: {}", remote_,

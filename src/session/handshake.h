@@ -83,6 +83,8 @@ class Handshake {
   void proof_received();
   void welcome_received();
   void refuse_challenge(const Status& status);
+  const auth::Key& welcome_key() const;
+  Status sign_welcome();
   Status connection_error(int err) const;
   template <size_t N, class Message>
   void queue(const Message& message);

@@ -24,9 +24,12 @@
 //       64   32 nonce                         offset size field
 //       96   64 name                               0    4 magic "TCPP"
 //      160    4 window                             4    4 reserved, zero
-//      164   28 reserved, zero                     8   32 proof
+//      164    4 reserved, zero                     8   32 proof
+//      168    8 epoch
+//      176    8 key_id
+//      184    8 reserved, zero
 //
-// Welcome, 448 bytes                      Address, 20 bytes
+// Welcome, 480 bytes                      Address, 20 bytes
 //   offset size field                       offset size field
 //        0    4 magic "TCPW"                     0   16 ip, network order
 //        4    2 status                          16    2 port
@@ -38,7 +41,10 @@
 //       32   64 name
 //       96  320 addresses, 16 x 20, unused ones zero
 //      416    1 uses_net
-//      417   31 reserved, zero
+//      417    7 reserved, zero
+//      424    8 epoch
+//      432   16 reserved, zero
+//      448   32 mac
 
 namespace tcpx::wire {
 namespace {
@@ -138,6 +144,8 @@ void encode(const Hello& in, std::span<uint8_t, kHelloBytes> out) {
   put_bytes<64>(out, in.nonce);
   put_name(in.name, out.subspan<96, kNameBytes>());
   put<160>(out, in.window);
+  put<168>(out, in.epoch);
+  put<176>(out, in.key_id);
 }
 
 Status decode(std::span<const uint8_t, kHelloBytes> in, Hello* out) {
@@ -153,7 +161,7 @@ Status decode(std::span<const uint8_t, kHelloBytes> in, Hello* out) {
   }
   if ((flags & ~(kAuthenticatedFlag | kOffersNetFlag)) != 0)
     return bad("hello: flags {:#04x} are unknown", flags);
-  if (!zero_at<164, 28>(in)) return bad("hello: reserved bytes are set");
+  if (!zero_at<164, 4>(in) || !zero_at<184, 8>(in)) return bad("hello: reserved bytes are set");
   hello.kind = static_cast<HelloKind>(kind);
   hello.authenticated = (flags & kAuthenticatedFlag) != 0;
   hello.offers_net = (flags & kOffersNetFlag) != 0;
@@ -166,6 +174,8 @@ Status decode(std::span<const uint8_t, kHelloBytes> in, Hello* out) {
   hello.nonce = get_bytes<64, kNonceBytes>(in);
   hello.name = get_name(in.subspan<96, kNameBytes>());
   hello.window = get<uint32_t, 160>(in);
+  hello.epoch = get<uint64_t, 168>(in);
+  hello.key_id = get<uint64_t, 176>(in);
   if (Status s = check_hello(hello); !s) return s;
   *out = std::move(hello);
   return {};
@@ -228,6 +238,9 @@ void encode(const Welcome& in, std::span<uint8_t, kWelcomeBytes> out) {
   put<16>(out, in.session);
   put<24>(out, in.chunk_bytes);
   put<416>(out, static_cast<uint8_t>(in.uses_net));
+  put<424>(out, in.epoch);
+  static_assert(kWelcomeSignedBytes == 448);
+  put_bytes<448>(out, in.mac);
   put_name(in.name, out.subspan<32, kNameBytes>());
   for (size_t i = 0; i < count; ++i) {
     encode(in.addresses[i], out.subspan(96 + i * kAddressBytes).first<kAddressBytes>());
@@ -247,12 +260,14 @@ Status decode(std::span<const uint8_t, kWelcomeBytes> in, Welcome* out) {
   if (Status s = check_welcome(welcome); !s) return s;
   if (count > kMaxAddresses) return bad("welcome: {} addresses, at most {}", count, kMaxAddresses);
   const size_t used = 96 + count * kAddressBytes;
-  if (!all_zero(in.subspan(used, 416 - used)) || !zero_at<417, 31>(in)) {
+  if (!all_zero(in.subspan(used, 416 - used)) || !zero_at<417, 7>(in) || !zero_at<432, 16>(in)) {
     return bad("welcome: reserved bytes are set");
   }
   const auto uses_net = get<uint8_t, 416>(in);
   if (uses_net > 1) return bad("welcome: uses_net is {}", uses_net);
   welcome.uses_net = uses_net == 1;
+  welcome.epoch = get<uint64_t, 424>(in);
+  welcome.mac = get_bytes<448, kProofBytes>(in);
   welcome.addresses.resize(count);
   for (size_t i = 0; i < count; ++i) {
     const auto bytes = in.subspan(96 + i * kAddressBytes).first<kAddressBytes>();

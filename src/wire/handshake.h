@@ -6,11 +6,13 @@
 //            lane, uid, name, nonce}   ->
 //                                      <-  Challenge {status, version, uid, nonce, proof}
 //   Proof   {proof}                    ->
-//                                      <-  Welcome {status, session, lanes, limits, addresses}
+//                                      <-  Welcome {status, session, lanes, limits, addresses, mac}
 //
 // proof = HMAC-SHA256(key, role | hello | challenge without proof); the key of a session's first
 // socket is derived from the secret, that of a joining lane from the session (src/session/auth.h),
 // so a lane cannot be moved to another session and nothing can be replayed (both nonces are fresh).
+// The Welcome is signed with the session's key, so that nobody in between can send the further
+// lanes elsewhere or change what was agreed.
 #pragma once
 
 #include <array>
@@ -27,8 +29,8 @@ inline constexpr uint32_t kHelloMagic = 0x48504354;      // "TCPH" in memory
 inline constexpr uint32_t kChallengeMagic = 0x43504354;  // "TCPC"
 inline constexpr uint32_t kProofMagic = 0x50504354;      // "TCPP"
 inline constexpr uint32_t kWelcomeMagic = 0x57504354;    // "TCPW"
-inline constexpr uint16_t kWireVersion = 2;
-inline constexpr uint16_t kOldestWireVersion = 2;
+inline constexpr uint16_t kWireVersion = 3;
+inline constexpr uint16_t kOldestWireVersion = 3;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kProofBytes = 32;
 inline constexpr size_t kUidBytes = 16;
@@ -67,6 +69,8 @@ struct Hello {
   uint64_t chunk_bytes = 0;
   uint32_t window = 0;      // chunks in flight per lane the client takes; 0: as the server says
   bool offers_net = false;  // payload of this lane may go through a net plugin
+  uint64_t epoch = 0;       // of the client's transfers; 0 in a join
+  uint64_t key_id = 0;      // which of the server's keys the client holds; 0: not said
   std::string name;         // at most kNameBytes - 1
   bool operator==(const Hello&) const = default;
 };
@@ -94,18 +98,22 @@ struct Welcome {
   uint64_t chunk_bytes = 0;        // largest chunk the server sends; all accept kMaxChunkBytes
   uint32_t window = 0;             // chunks in flight per lane (the smaller of both)
   bool uses_net = false;           // the offer is taken: comms are set up beside this lane
+  uint64_t epoch = 0;              // of the server's transfers
   std::string name;                // server's, at most kNameBytes - 1
   std::vector<Address> addresses;  // where further lanes may connect, at most kMaxAddresses
+  ProofBytes mac{};                // over all before it, with the session's key; zero if open
   bool operator==(const Welcome&) const = default;
 };
 
 inline constexpr size_t kHelloBytes = 192;
 inline constexpr size_t kChallengeBytes = 96;
 inline constexpr size_t kProofMessageBytes = 40;
-inline constexpr size_t kWelcomeBytes = 448;
+inline constexpr size_t kWelcomeBytes = 480;
 inline constexpr size_t kAddressBytes = 20;
 // The part of a Challenge that proofs cover: everything before its own proof, which comes last.
 inline constexpr size_t kChallengeSignedBytes = kChallengeBytes - kProofBytes;
+// The same of a Welcome and its MAC.
+inline constexpr size_t kWelcomeSignedBytes = kWelcomeBytes - kProofBytes;
 
 // Total: too long a name is cut, addresses beyond kMaxAddresses are left out.
 void encode(const Hello& in, std::span<uint8_t, kHelloBytes> out);

@@ -45,11 +45,13 @@ bool RawClient::receive_challenge() {
   return socket_.receive(challenge_bytes_) && wire::decode(challenge_bytes_, &challenge).ok();
 }
 
-wire::Digest RawClient::sign(const KeyBytes& key, std::string_view label) const {
+wire::Digest RawClient::sign(const KeyBytes& key, std::string_view label,
+                             std::span<const uint8_t> more) const {
   std::vector<uint8_t> message(label.begin(), label.end());
   message.insert(message.end(), hello_bytes_.begin(), hello_bytes_.end());
   message.insert(message.end(), challenge_bytes_.begin(),
                  challenge_bytes_.begin() + wire::kChallengeSignedBytes);
+  message.insert(message.end(), more.begin(), more.end());
   wire::Digest digest{};
   if (!wire::hmac_sha256(key, message, &digest)) throw std::runtime_error("hmac");
   return digest;
@@ -57,6 +59,10 @@ wire::Digest RawClient::sign(const KeyBytes& key, std::string_view label) const 
 
 bool RawClient::server_proof_holds(const KeyBytes& key) const {
   return sign(key, "tcpx-p2p server proof v1") == challenge.proof;
+}
+bool RawClient::welcome_mac_holds(const KeyBytes& session_key) const {
+  return sign(session_key, "tcpx-p2p welcome mac  v1",
+              std::span(welcome_bytes_).first(wire::kWelcomeSignedBytes)) == welcome.mac;
 }
 bool RawClient::send_proof(const KeyBytes& key) {
   return send_proof_bytes(sign(key, "tcpx-p2p client proof v1"));
@@ -72,8 +78,8 @@ KeyBytes RawClient::session_key() const {
 }
 
 bool RawClient::receive_welcome() {
-  std::array<uint8_t, wire::kWelcomeBytes> bytes{};
-  return socket_.receive(bytes) && wire::decode(bytes, &welcome).ok() && welcome.status == TCPX_OK;
+  return socket_.receive(welcome_bytes_) && wire::decode(welcome_bytes_, &welcome).ok() &&
+         welcome.status == TCPX_OK;
 }
 
 bool RawClient::handshake(const KeyBytes& key) {

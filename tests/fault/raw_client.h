@@ -54,6 +54,7 @@ class RawClient {
   bool send_hello();
   bool receive_challenge();
   bool server_proof_holds(const KeyBytes& key) const;
+  bool welcome_mac_holds(const KeyBytes& session_key) const;
   bool send_proof(const KeyBytes& key);
   bool send_proof_bytes(const wire::ProofBytes& proof);
   bool receive_welcome();
@@ -85,12 +86,14 @@ class RawClient {
 
  private:
   static void fresh_nonce(wire::Nonce& nonce);
-  wire::Digest sign(const KeyBytes& key, std::string_view label) const;
+  wire::Digest sign(const KeyBytes& key, std::string_view label,
+                    std::span<const uint8_t> more = {}) const;
 
   Target target_;
   RawSocket socket_;
   std::array<uint8_t, wire::kHelloBytes> hello_bytes_{};
   std::array<uint8_t, wire::kChallengeBytes> challenge_bytes_{};
+  std::array<uint8_t, wire::kWelcomeBytes> welcome_bytes_{};
   uint32_t sequence_ = 0;
   uint32_t last_sent_ = 0;
 };

@@ -95,11 +95,13 @@ TEST_F(Security, AnEngineWithAnotherKeyIsToldAuthFailed) {
   EXPECT_TRUE(succeeded(right.peer_wait(peer, kLong)));
 }
 
-// Between a real client and the engine; keeps what the client said.
-class Recorder {
+// Between a real client and the engine; keeps what the client said, and may change one byte of what
+// it is told.
+class Relay {
  public:
-  explicit Recorder(uint16_t port) : relay_([this, port] { run(port); }) {}
-  ~Recorder() {
+  explicit Relay(uint16_t port, std::optional<size_t> change = {})
+      : change_(change), relay_([this, port] { run(port); }) {}
+  ~Relay() {
     stop_ = true;
     relay_.join();
   }
@@ -124,10 +126,14 @@ class Recorder {
         if (!(ends[i].revents & (POLLIN | POLLHUP))) continue;
         ssize_t n = ::recv(ends[i].fd, buffer, sizeof buffer, 0);
         if (n <= 0) return;
-        std::span<const uint8_t> bytes(buffer, static_cast<size_t>(n));
+        std::span<uint8_t> bytes(buffer, static_cast<size_t>(n));
         if (i == 0) {
           std::lock_guard lock(mutex_);
           said_.insert(said_.end(), bytes.begin(), bytes.end());
+        } else {
+          if (change_ && *change_ >= told_ && *change_ < told_ + bytes.size())
+            bytes[*change_ - told_] ^= 1;
+          told_ += bytes.size();
         }
         (i == 0 ? server : client).send(bytes);
       }
@@ -137,6 +143,8 @@ class Recorder {
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
   std::vector<uint8_t> said_;
+  const std::optional<size_t> change_;  // which byte of the server's
+  size_t told_ = 0;                     // bytes of the server's so far
   std::thread relay_;
 };
 
@@ -155,7 +163,7 @@ TEST_F(Security, AReplayedHandshakeIsRefusedAndCounted) {
 
   std::vector<uint8_t> said;
   {
-    Recorder recorder(port);
+    Relay recorder(port);
     tcpx_peer peer = 0;
     ASSERT_TRUE(succeeded(client.connect_address(recorder.address(), &peer)));
     ASSERT_TRUE(succeeded(client.peer_wait(peer, kLong))) << "a relay is just a longer wire";
@@ -175,6 +183,33 @@ TEST_F(Security, AReplayedHandshakeIsRefusedAndCounted) {
   EXPECT_TRUE(eventually([&] { return counter(server, "auth_failures") >= before + 3; }))
       << counters(server).dump();
   EXPECT_TRUE(server.accept(&inbound, Ms{50}).in_progress()) << "nobody got in";
+}
+
+// What a relay could gain by: lanes led elsewhere, fewer of them, a small window, the plain path
+// instead of the fast one.
+TEST_F(Security, AWelcomeThatWasChangedOnTheWayIsRefused) {
+  constexpr std::string_view kKey = "a key both sides have: 0123456789";
+  Options keyed = fault_options({{"auth_key", std::string(kKey)}, {"lanes", "2"}});
+  Engine server = make_engine(merged({{"port_range", "22100-22199"}}, keyed));
+  Engine client = make_engine(keyed);
+  wire::ConnectionInfo info;
+  auto bytes = server.connection_info();
+  ASSERT_TRUE(wire::decode_connection_info(
+                  bytes, {reinterpret_cast<const uint8_t*>(kKey.data()), kKey.size()}, &info)
+                  .ok());
+  const std::pair<const char*, size_t> fields[] = {
+      {"status", 4}, {"lanes", 8}, {"window", 12}, {"session", 16}, {"chunk_bytes", 25},
+      {"name", 32},  {"ip", 111},  {"port", 112},  {"epoch", 424},  {"mac", 470}};
+  for (auto [field, offset] : fields) {
+    SCOPED_TRACE(field);
+    Relay relay(info.addresses.at(0).port, wire::kChallengeBytes + offset);
+    tcpx_peer peer = 0;
+    ASSERT_TRUE(succeeded(client.connect_address(relay.address(), &peer)));
+    Result result = client.peer_wait(peer, kLong);
+    EXPECT_EQ(result.code(), TCPX_AUTH_FAILED) << result.text();
+    EXPECT_NE(result.text().find("welcome"), std::string::npos) << result.text();
+    (void)client.disconnect(peer);
+  }
 }
 
 TEST_F(Security, ALaneIsNotJoinedToAForeignSession) {
@@ -207,6 +242,7 @@ TEST_F(Security, ALaneIsNotJoinedToAForeignSession) {
     return count("auth_failures") + count("handshakes_refused") >= before + 5;
   })) << counters(engine).dump();
   EXPECT_TRUE(first.ping() && second.ping()) << "the sessions did not notice";
+  EXPECT_TRUE(first.welcome_mac_holds(first.session_key()));
   EXPECT_TRUE(try_to_join(first.welcome.session, first.hello.uid, first.session_key()))
       << "its own lane gets in";
 }
@@ -216,6 +252,7 @@ TEST_F(Security, ALaneIsJoinedOnceAndOnlyInsideTheAgreedNumber) {
   first.hello.lanes = 2;
   ASSERT_TRUE(first.handshake());
   ASSERT_EQ(first.welcome.lanes, 2u);
+  ASSERT_TRUE(first.welcome_mac_holds(first.session_key()));
   for (uint32_t index : {0u, 2u, 63u}) {
     RawClient lane(target);
     lane.hello = first.hello;
@@ -223,6 +260,8 @@ TEST_F(Security, ALaneIsJoinedOnceAndOnlyInsideTheAgreedNumber) {
     lane.hello.session = first.welcome.session;
     lane.hello.lane = index;
     EXPECT_FALSE(lane.handshake(first.session_key())) << "lane " << index;
+    EXPECT_NE(lane.welcome.status, TCPX_OK) << "it is told why";
+    EXPECT_TRUE(lane.welcome_mac_holds(first.session_key())) << "a refusal is signed too";
   }
   EXPECT_TRUE(first.ping());
 }

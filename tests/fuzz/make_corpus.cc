@@ -1,7 +1,8 @@
 // Writes the seed corpora of the fuzz targets with the real encoders. Run it again after a change
 // of the wire format:
 //   g++ -std=c++20 -Iinclude -Isrc -DFMT_HEADER_ONLY tests/fuzz/make_corpus.cc src/wire/*.cc
-//       src/base/status.cc -lcrypto -o /tmp/make_corpus && /tmp/make_corpus tests/fuzz/corpus
+//       src/base/status.cc src/base/text.cc -lcrypto -o /tmp/make_corpus && /tmp/make_corpus
+//       tests/fuzz/corpus
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -156,6 +157,8 @@ void handshakes() {
   hello.lanes = 4;
   hello.chunk_bytes = 512 << 10;
   hello.window = 16;
+  hello.epoch = 5;
+  hello.key_id = 6;
   hello.name = "client";
   save_message<kHelloBytes>("hello", 0, hello);
   hello.authenticated = false;
@@ -184,6 +187,8 @@ void handshakes() {
   welcome.lanes = 4;
   welcome.chunk_bytes = 512 << 10;
   welcome.window = 16;
+  welcome.epoch = 7;
+  welcome.mac.fill(8);
   welcome.name = "server";
   save_message<kWelcomeBytes>("welcome", 3, welcome);
   welcome.addresses = addresses();

@@ -37,6 +37,8 @@ struct Exchange {
     h.lanes = 8;
     h.chunk_bytes = 512 << 10;
     h.window = 16;
+    h.epoch = 0xb7b6b5b4b3b2b1b0;
+    h.key_id = 0xc7c6c5c4c3c2c1c0;
     h.name = "client:1";
     encode(h, hello);
     wire::Challenge c;
@@ -75,11 +77,21 @@ TEST(AuthGolden, KeysAndProofs) {
   Key session;
   ASSERT_TRUE(derive_session_key(key, x.hello, x.signed_part(), &session).ok());
   EXPECT_EQ(to_hex(session.bytes()),
-            "ffbcb6d45e3c870939c67c1fcac40e3a38731a6518630940fa555b30b1bc55c7");
+            "ce83edac8d4bba2a4e4753ffa6b751a58fe826cdd330e194193ab84a267c9c84");
   EXPECT_EQ(to_hex(proof_of(key, Role::kClient, x)),
-            "f7eecf4055c0466634228aa17399c412d89f49f323c4687e7d78a59cc3806fc8");
+            "c27e5624d474472c62f605ea9e0e9525ef4ffec6170324743393b579213d5013");
   EXPECT_EQ(to_hex(proof_of(key, Role::kServer, x)),
-            "119d543a77c098397c46280299e388b6721cd0459a5d5d2521f776a47bf60a31");
+            "7652c7b3b3e4e3162f9c26b90b063b723f4729b9fd02a11c2826f292237b30bf");
+}
+
+TEST(AuthGolden, WelcomeMac) {
+  const Exchange x;
+  Key session;
+  ASSERT_TRUE(derive_session_key(engine_key(), x.hello, x.signed_part(), &session).ok());
+  const auto welcome = counting_from<wire::kWelcomeSignedBytes>(0);
+  wire::ProofBytes mac{};
+  ASSERT_TRUE(make_welcome_mac(session, x.hello, x.signed_part(), welcome, &mac).ok());
+  EXPECT_EQ(to_hex(mac), "ef8cfda55808c7b25ee26434a22e7bf2e25f1446a3413078104e73e91f5a0bc8");
 }
 
 TEST(AuthKeys, SecretsHaveALength) {
@@ -185,6 +197,31 @@ TEST(AuthProof, ALaneIsBoundToItsSession) {
   EXPECT_FALSE(check(key_a, Role::kClient, lane, proof_of(engine_key(), Role::kClient, lane)).ok());
   // A proof of the first socket, seen on the wire, is not the session's key.
   EXPECT_NE(to_hex(key_a.bytes()), to_hex(proof_of(engine_key(), Role::kServer, first)));
+}
+
+TEST(AuthProof, EveryBitOfTheWelcomeIsCovered) {
+  Exchange x;
+  const Key key = engine_key();
+  auto welcome = counting_from<wire::kWelcomeSignedBytes>(0);
+  wire::ProofBytes mac{};
+  ASSERT_TRUE(make_welcome_mac(key, x.hello, x.signed_part(), welcome, &mac).ok());
+  auto check = [&](const Key& with) {
+    return check_welcome_mac(with, x.hello, x.signed_part(), welcome, mac);
+  };
+  ASSERT_TRUE(check(key).ok());
+  auto refused_with_a_bit_changed = [&](std::span<uint8_t> bytes) {
+    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      const auto mask = static_cast<uint8_t>(1 << (bit % 8));
+      bytes[bit / 8] ^= mask;
+      ASSERT_TRUE(fails_with(check(key), TCPX_AUTH_FAILED, "welcome")) << bit;
+      bytes[bit / 8] ^= mask;
+    }
+  };
+  refused_with_a_bit_changed(welcome);
+  refused_with_a_bit_changed(mac);
+  refused_with_a_bit_changed(x.hello);
+  refused_with_a_bit_changed(std::span(x.challenge).first(wire::kChallengeSignedBytes));
+  EXPECT_FALSE(check(engine_key(kSharedText + "!")).ok());
 }
 
 // ---- modes --------------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ Hello join_hello() {
   hello.lanes = 8;
   hello.chunk_bytes = 512 << 10;
   hello.window = 16;
+  hello.epoch = 0xb7b6b5b4b3b2b1b0;
+  hello.key_id = 0xc7c6c5c4c3c2c1c0;
   hello.name = "client:1";
   return hello;
 }
@@ -91,8 +93,10 @@ Welcome some_welcome() {
   welcome.lanes = 4;
   welcome.chunk_bytes = 512 << 10;
   welcome.window = 16;
+  welcome.epoch = 0xd7d6d5d4d3d2d1d0;
   welcome.name = "server";
   welcome.addresses = {v4_address(), v6_address()};
+  welcome.mac = counting_from<32>(0xe0);
   return welcome;
 }
 
@@ -100,17 +104,17 @@ Welcome some_welcome() {
 
 TEST(WireHandshakeGolden, Hello) {
   EXPECT_EQ(to_hex(encoded(join_hello())),
-            "5443504802000201050000000800000011121314151617180000080000000000"
+            "5443504803000201050000000800000011121314151617180000080000000000"
             "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"
             "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"
             "636c69656e743a31000000000000000000000000000000000000000000000000"
             "0000000000000000000000000000000000000000000000000000000000000000"
-            "1000000000000000000000000000000000000000000000000000000000000000");
+            "1000000000000000b0b1b2b3b4b5b6b7c0c1c2c3c4c5c6c70000000000000000");
 }
 
 TEST(WireHandshakeGolden, ChallengeAndProof) {
   EXPECT_EQ(to_hex(encoded(some_challenge())),
-            "54435043020000000100000000000000707172737475767778797a7b7c7d7e7f"
+            "54435043030000000100000000000000707172737475767778797a7b7c7d7e7f"
             "808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f"
             "a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf");
   EXPECT_EQ(to_hex(encoded(Proof{counting_from<32>(0xc0)})),
@@ -125,7 +129,8 @@ TEST(WireHandshakeGolden, Welcome) {
             "0000000000000000000000000000000000000000000000000000000000000000"
             "00000000000000000000ffffc0000207204e780020010db80000000000000000"
             "00000009ffff4000000000000000000000000000000000000000000000000000" +
-                std::string((kWelcomeBytes - 160) * 2, '0'));
+                std::string((424 - 160) * 2, '0') + "d0d1d2d3d4d5d6d7" + std::string(16 * 2, '0') +
+                "e0e1e2e3e4e5e6e7e8e9eaebecedeeeff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff");
 }
 
 // ---- round trips and names ----------------------------------------------------------------------
@@ -299,7 +304,8 @@ void expect_refused(const Message& message, size_t from, size_t to, const char* 
 
 TEST(WireHandshake, MagicAndReservedBytes) {
   expect_refused(first_hello(), 0, 4, "magic");
-  expect_refused(first_hello(), 164, kHelloBytes, "reserved");
+  expect_refused(first_hello(), 164, 168, "reserved");
+  expect_refused(first_hello(), 184, kHelloBytes, "reserved");
   expect_refused(some_challenge(), 0, 4, "magic");
   expect_refused(some_challenge(), 9, 16, "reserved");
   expect_refused(Proof{}, 0, 4, "magic");
@@ -307,7 +313,8 @@ TEST(WireHandshake, MagicAndReservedBytes) {
   expect_refused(some_welcome(), 0, 4, "magic");
   expect_refused(some_welcome(), 96 + 19, 96 + 20, "reserved");
   expect_refused(some_welcome(), 96 + 40, 416, "reserved");
-  expect_refused(some_welcome(), 417, kWelcomeBytes, "reserved");
+  expect_refused(some_welcome(), 417, 424, "reserved");
+  expect_refused(some_welcome(), 432, kWelcomeSignedBytes, "reserved");
 }
 
 TEST(WireHandshake, UnknownFlags) {
