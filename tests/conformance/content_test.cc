@@ -229,13 +229,12 @@ TEST_P(LongContent, TransfersLongerThan4GiB) {
     Transfer transfer;
     ASSERT_TRUE(succeeded(engine.prepare(peer.id, op, {{local.region, 0, length}},
                                          {{&remote, 0, length}}, &transfer)));
-    ASSERT_TRUE(succeeded(transfer.post()));
-    ASSERT_TRUE(succeeded(transfer.wait(Ms{55'000})));
+    ASSERT_TRUE(succeeded(transfer.post(patience_for(length))));
+    ASSERT_TRUE(succeeded(transfer.wait(patience_for(length))));
     EXPECT_EQ(transfer.receipt().bytes, length);
     if (op == TCPX_WRITE) {
-      peer.program.send("check big 0 {} 91 0 0", length);
-      EXPECT_EQ(peer.program.receive(Ms{60'000}).text, "");
-      peer.program("fill big 0 {} 93 0 0", length);
+      EXPECT_EQ(peer.program.check("big", 0, length, 91, 0, 0), "");
+      peer.program.fill("big", 0, length, 93, 0, 0);
     } else {
       EXPECT_EQ(mismatch(*local.memory, 0, length, Pattern(93), 0), -1);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <thread>
@@ -43,6 +44,11 @@ inline constexpr Ms patience(int64_t ms) {
 
 // Nothing in these tests waits without a bound; this one is far above what a correct engine needs.
 inline constexpr Ms kLong = patience(20'000);
+
+// For what grows with its bytes: 100 MB/s is what a busy machine under a sanitizer still does.
+inline constexpr Ms patience_for(uint64_t bytes) {
+  return kLong + patience(static_cast<int64_t>(bytes / 100'000));
+}
 
 inline bool long_tests() {
   const char* value = std::getenv("TCPX_TEST_LONG");

@@ -114,17 +114,25 @@ class Peer {
   tcpx_remote_region memory(const std::string& name, uint64_t size, uint32_t access,
                             uint64_t seed = 1, const std::string& kind = "host",
                             uint64_t skew = 0) {
-    Bytes bytes =
-        from_hex((*this)("memory {} {} {} {} {} {}", name, kind, size, access, seed, skew));
+    send("memory {} {} {} {} {} {}", name, kind, size, access, seed, skew);
+    Reply reply = receive(patience_for(size));
+    if (!reply.ok()) throw std::runtime_error("memory of the peer: " + reply.text);
     tcpx_remote_region region{};
-    Result result = Engine::import_region(bytes, &region);
+    Result result = Engine::import_region(from_hex(reply.text), &region);
     if (!result) throw std::runtime_error("import of the peer's region: " + result.text());
     return region;
+  }
+  void fill(const std::string& name, uint64_t offset, uint64_t length, uint64_t seed,
+            uint64_t iteration, uint64_t position) {
+    send("fill {} {} {} {} {} {}", name, offset, length, seed, iteration, position);
+    Reply reply = receive(patience_for(length));
+    if (!reply.ok()) throw std::runtime_error("fill of the peer: " + reply.text);
   }
   // "" if the content is Pattern(seed, iteration) counted from `position`.
   std::string check(const std::string& name, uint64_t offset, uint64_t length, uint64_t seed,
                     uint64_t iteration, uint64_t position) {
-    return call("check {} {} {} {} {} {}", name, offset, length, seed, iteration, position).text;
+    send("check {} {} {} {} {} {}", name, offset, length, seed, iteration, position);
+    return receive(patience_for(length)).text;
   }
 
  private:

@@ -21,6 +21,7 @@
 //   notify PEER HEX MS                    next MS -> peer hex
 //   counters -> json                      config -> hex              holdings -> fds threads rss
 //   cut_lane       (shuts one connected socket of this process down)
+//   serve WHAT     (on a thread: "peers" accepts and forgets peers; "all" takes notifications too)
 #pragma once
 
 #include <signal.h>
@@ -51,7 +52,10 @@ namespace tcpx::test {
 class PeerProgram {
  public:
   PeerProgram(int in, int out) : in_(in), out_(out) {}
-  ~PeerProgram() { stop_loops(); }
+  ~PeerProgram() {
+    stop_serving();
+    stop_loops();
+  }
 
   // Until "exit" or the end of input.
   int run() {
@@ -157,6 +161,7 @@ class PeerProgram {
         {"config", &P::config},
         {"holdings", &P::holdings},
         {"cut_lane", &P::cut_lane},
+        {"serve", &P::serve},
     };
     return table;
   }
@@ -184,6 +189,7 @@ class PeerProgram {
   }
   std::string info(Args&) { return to_hex(engine_.connection_info()); }
   std::string destroy(Args&) {
+    stop_serving();
     engine_.destroy();
     return {};
   }
@@ -411,6 +417,36 @@ class PeerProgram {
     return std::to_string(sockets.size());
   }
 
+  // What a server's application does beside its transfers.
+  std::string serve(Args& args) {
+    stop_serving();
+    bool all = args.text() == "all";
+    serving_ = true;
+    server_ = std::thread([this, all] {
+      std::vector<tcpx_peer> peers;
+      Notification taken;
+      while (serving_) {
+        tcpx_peer peer = 0;
+        for (Ms wait{20}; engine_.accept(&peer, wait); wait = Ms{0}) peers.push_back(peer);
+        std::erase_if(peers, [&](tcpx_peer each) { return forget_if_ended(each); });
+        while (all && serving_ && engine_.next_notification(&taken)) {
+        }
+      }
+    });
+    return {};
+  }
+  bool forget_if_ended(tcpx_peer peer) {
+    tcpx_peer_info info{};
+    if (!engine_.peer_info(peer, &info)) return true;
+    if (info.state == TCPX_OK || info.state == TCPX_IN_PROGRESS) return false;
+    (void)engine_.disconnect(peer);
+    return true;
+  }
+  void stop_serving() {
+    serving_ = false;
+    if (server_.joinable()) server_.join();
+  }
+
   // ---- lines ----
   bool read_line(std::string* line) {
     for (;;) {
@@ -452,6 +488,8 @@ class PeerProgram {
   std::map<std::string, tcpx_remote_region> remotes_;
   Engine engine_;
   std::map<std::string, std::unique_ptr<Job>> jobs_;
+  std::atomic<bool> serving_{false};
+  std::thread server_;
 };
 
 // For main(): runs the program when the binary was started as "X --peer". -1: it was not.

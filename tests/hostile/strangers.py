@@ -1,0 +1,199 @@
+"""Who can reach the port and holds no secret."""
+import os
+import socket
+import struct
+import time
+
+import wire
+from attack import STRANGER, Crowd, attack
+
+ANYWHERE = tuple(range(2, 250))
+
+
+@attack(STRANGER, short=True, seconds=12)
+def idle_64(context):
+    """As many silent connections as may be half open, opened again when they are closed."""
+    return Crowd(context, 64).stay()
+
+
+@attack(STRANGER, seconds=12)
+def idle_64_same_address(context):
+    """The same from the address that the honest clients come from."""
+    return Crowd(context, 64, sources=(1,)).stay()
+
+
+@attack(STRANGER, short=True, sanitized=True, seconds=12)
+def idle_1000(context):
+    """A thousand silent connections from 248 addresses."""
+    return Crowd(context, 1000, sources=ANYWHERE).stay()
+
+
+@attack(STRANGER, seconds=8)
+def half_a_hello(context):
+    """96 of 192 bytes, and silence, 64 times."""
+    return Crowd(context, 64, first=wire.hello()[:96]).stay()
+
+
+@attack(STRANGER, short=True, seconds=8)
+def hello_byte_by_byte(context):
+    """A hello of which a byte comes every 50 ms, 64 times."""
+    said = wire.hello()
+    crowd = Crowd(context, 64)
+
+    def next_byte(sock):
+        at = sent.get(sock, 0)
+        sent[sock] = at + 1
+        return sock.send(said[at % 192:at % 192 + 1]) == 1
+
+    sent = {}
+    return crowd.stay(next_byte)
+
+
+@attack(STRANGER, short=True, sanitized=True)
+def garbage(context):
+    """64 KiB of noise on connections of its own, again and again."""
+    noise = os.urandom(65536)
+
+    def once():
+        with context.dial() as sock:
+            try:
+                sock.sendall(noise)
+                sock.recv(1)
+            except OSError:
+                pass  # reset: what is expected
+
+    return "{} connections, {} refused".format(*context.until_over(once))
+
+
+@attack(STRANGER, seconds=8)
+def hello_without_proof(context):
+    """A right hello, the challenge is taken, and then silence, 64 times."""
+    return Crowd(context, 64, first=wire.hello(target=context.info.uid)).stay()
+
+
+@attack(STRANGER, short=True, sanitized=True)
+def wrong_proof(context):
+    """Handshakes with a proof that is noise, as fast as they go."""
+    refused = let_in = 0
+
+    def once():
+        nonlocal refused, let_in
+        with context.dial() as sock:
+            sock.sendall(wire.hello(target=context.info.uid))
+            wire.receive_exactly(sock, wire.CHALLENGE_BYTES)
+            sock.sendall(wire.proof(os.urandom(32)))
+            raw = wire.receive_exactly(sock, wire.WELCOME_BYTES)
+            if wire.Welcome.decode(raw).status == wire.OK:
+                let_in += 1
+            else:
+                refused += 1
+
+    done, ended = context.until_over(once)
+    return dict(did=f"{done} handshakes, {ended} cut", broken=f"{let_in} were let in" if let_in else "")
+
+
+@attack(STRANGER, short=True, sanitized=True)
+def connect_and_reset(context):
+    """Connections that are reset as soon as they exist, as fast as one process can."""
+    linger = struct.pack("ii", 1, 0)
+
+    def once():
+        sock = context.dial()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        sock.close()
+
+    return "{} connections, {} refused".format(*context.until_over(once))
+
+
+@attack(STRANGER, short=True)
+def connect_storm(context):
+    """Thousands of connections a second, of which the last 500 stay open."""
+    socks, opened = [], 0
+    while context.left() > 0:
+        try:
+            socks.append(context.dial(2 + opened % 240))
+            opened += 1
+        except OSError:
+            time.sleep(0.001)
+        if len(socks) > 500:
+            socks.pop(0).close()
+    return f"{opened} connections"
+
+
+@attack(STRANGER, short=True, sanitized=True, seconds=2)
+def replayed_handshake(context):
+    """Both messages of a handshake that was let in, once more."""
+    said = wire.hello(target=context.info.uid)
+    key = wire.mac(wire.ENGINE_LABEL, context.info.secret)
+    with context.dial() as sock:
+        sock.sendall(said)
+        challenge = wire.receive_exactly(sock, wire.CHALLENGE_BYTES)
+        recorded = wire.proof(wire.mac(key, wire.CLIENT_LABEL, said, challenge[:64]))
+        sock.sendall(recorded)
+        if wire.Welcome.decode(wire.receive_exactly(sock, wire.WELCOME_BYTES)).status != wire.OK:
+            return dict(did="", broken="the handshake to be recorded was refused")
+    let_in = 0
+
+    def once():
+        nonlocal let_in
+        with context.dial() as sock:
+            sock.sendall(said)
+            wire.receive_exactly(sock, wire.CHALLENGE_BYTES)
+            sock.sendall(recorded)
+            raw = wire.receive_exactly(sock, wire.WELCOME_BYTES)
+            let_in += wire.Welcome.decode(raw).status == wire.OK
+
+    done, ended = context.until_over(once)
+    return dict(did=f"{done} replays, {ended} cut", broken=f"{let_in} were let in" if let_in else "")
+
+
+@attack(STRANGER, short=True, sanitized=True, seconds=2)
+def join_of_anothers_session(context):
+    """A lane for a session whose key it does not have: the key of another session, and noise."""
+    mine, other = context.session(), context.session()
+    let_in = 0
+
+    def once():
+        nonlocal let_in
+        key = mine.key if context.random.random() < 0.5 else os.urandom(32)
+        with context.dial() as sock:
+            said = wire.hello(kind=wire.JOIN, lane=1, lanes=2, session=other.welcome.session, uid=mine.uid)
+            sock.sendall(said)
+            challenge = wire.receive_exactly(sock, wire.CHALLENGE_BYTES)
+            sock.sendall(wire.proof(wire.mac(key, wire.CLIENT_LABEL, said, challenge[:64])))
+            raw = wire.receive_exactly(sock, wire.WELCOME_BYTES)
+            let_in += wire.Welcome.decode(raw).status == wire.OK
+
+    done, ended = context.until_over(once)
+    mine.close()
+    other.close()
+    return dict(did=f"{done} joins, {ended} cut", broken=f"{let_in} were let in" if let_in else "")
+
+
+@attack(STRANGER, short=True, seconds=8, low_fds=64, idle_cpu=True, anew_may_fail=True)
+def out_of_descriptors(context):
+    """More connections than the victim has descriptors (64). New sessions may wait until they go; nothing may spin."""
+    return Crowd(context, 200, sources=ANYWHERE).stay()
+
+
+@attack(STRANGER, short=True, sanitized=True, seconds=1, inside=True)
+def rogue_connection_info(scene):
+    """Connection info with a secret of its own is handed to an engine that has the operator's key: nothing may be
+    said to the address it names."""
+    keyed = scene.another_victim({"auth_key": "0123456789abcdef-operators-key-0123456789"})
+    with socket.socket() as trap:
+        trap.bind(("127.0.0.1", 0))
+        trap.listen()
+        trap.settimeout(1)
+        rogue = wire.Info(1, os.urandom(16), os.urandom(32), b"rogue", [trap.getsockname()]).encode()
+        answer = keyed.ask(f"connect {rogue.hex()}")
+        came = ""
+        if answer.startswith("ok"):
+            try:
+                sock, _ = trap.accept()
+                came = f"it connected and said {len(sock.recv(192))} bytes"
+                sock.close()
+            except TimeoutError:
+                pass
+    keyed.stop("exit")
+    return dict(did=f"connect answered: {answer[:60]}", broken=came)
