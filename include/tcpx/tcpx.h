@@ -220,7 +220,8 @@ typedef struct tcpx_post_args {
   int64_t deadline_ms; /* < 0: the engine's `deadline` option; counted from this call */
 } tcpx_post_args;
 /* Starts the transfer and returns without waiting for data. `args` may be NULL. A transfer that
- * has ended may be posted again; one in progress gives TCPX_BUSY. */
+ * has ended may be posted again; one in progress gives TCPX_BUSY, and so does a WRITE that failed
+ * while what it had sent may still land at the peer: tcpx_cancel waits for that. */
 TCPX_API tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args);
 /* TCPX_IN_PROGRESS, TCPX_OK (done: bytes are at the destination, visible), or how it failed.
  * Idempotent. Makes progress on the calling thread: for up to 20 us for who polls this transfer and
@@ -230,14 +231,16 @@ TCPX_API tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args
 TCPX_API tcpx_code tcpx_poll(tcpx_transfer* transfer);
 /* As poll, but waits up to the timeout for the end. */
 TCPX_API tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms);
-/* A fence. TCPX_OK: no later byte of this transfer is read or written on either side (also if it
- * had already ended). TCPX_DEADLINE or a peer error: true for local memory; the peer did not
- * confirm. TCPX_PATH_UNAVAILABLE: a net plugin hangs in a call and may still use local memory. The
- * transfer ends in TCPX_CANCELLED unless it ended before, or while this call waited for the peer.
- */
+/* A fence. TCPX_OK: no later byte of this transfer is read or written on either side, whatever had
+ * ended it before. TCPX_DEADLINE: true for local memory; what a WRITE had sent may still land at
+ * the peer, and calling again goes on waiting for its answers. A peer error: the session ended
+ * before they came, and they never will. TCPX_PATH_UNAVAILABLE: a net plugin hangs in a call and
+ * may still use local memory. The transfer ends in TCPX_CANCELLED unless it ended before, or while
+ * this call waited for the peer. */
 TCPX_API tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms);
 /* Frees the handle. In progress: cancelled without waiting for the peer; local memory is safe to
- * reuse when this returns. NULL is fine. */
+ * reuse when this returns. What a WRITE has sent may still land at the peer, unless tcpx_cancel
+ * said TCPX_OK before. NULL is fine. */
 TCPX_API void tcpx_release(tcpx_transfer* transfer);
 
 typedef struct tcpx_receipt {

@@ -9,6 +9,9 @@ namespace {
 // Between the end of an agent's registrations and that of its sessions: it may wait half a second
 // for confirmations of its last notifications.
 constexpr std::chrono::milliseconds kLeavesWithin{600};
+// How long a post waits for the peer's answers to what an earlier one, which failed, left on its
+// way. A peer that lives gives them at once.
+constexpr int64_t kAnswersWithinMs = 200;
 
 tcpx_post_args default_deadline() {
   tcpx_post_args args{};
@@ -39,7 +42,10 @@ tcpx_code Request::post(const tcpx_post_args& args) {
   posted_ = true;
   if (!transfer_) return state_;
   tcpx_code code = tcpx_post(transfer_.raw(), &args);
-  if (code == TCPX_BUSY) return code;  // the post before goes on
+  if (code == TCPX_BUSY && state_ != TCPX_IN_PROGRESS &&
+      tcpx_cancel(transfer_.raw(), kAnswersWithinMs) == TCPX_OK)
+    code = tcpx_post(transfer_.raw(), &args);
+  if (code == TCPX_BUSY) return code;  // the post before goes on, or what it left behind does
   state_ = code == TCPX_OK ? TCPX_IN_PROGRESS : code;
   decided_ = true;
   if (code != TCPX_OK) report(code);

@@ -189,8 +189,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void notice_behind_ended_locked(const std::shared_ptr<TransferState>& transfer, tcpx_code code);
   static void settle_by_notice_locked(TransferState& transfer, std::vector<ChunkWork>* chunks);
   size_t lone_notices_locked() const;
-  bool stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, bool forget);
+  bool stop(const std::shared_ptr<TransferState>& transfer, uint64_t post);
   void take_back_locked(const ChunkWork& work, uint32_t lane);
+  void loose_one_known_locked(TransferState& transfer);
+  Status await_loose(TransferState& transfer, uint64_t post, Nanos deadline);
+  void cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t id, Nanos deadline);
   void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status,
                uint64_t post = 0);
   void expire_deadlines(Nanos now);
@@ -205,7 +208,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void confirm_lane_locked(uint32_t index);
   void queue_control_locked(const wire::Header& header);
   static Status peer_left();
-  Status let_go_locked(const TransferState& transfer) const;
+  static Status let_go_locked(const TransferState& transfer);
   Hold held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);
   PeerLane* lane_for_small_locked();

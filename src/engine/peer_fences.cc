@@ -14,15 +14,15 @@ namespace tcpx {
 // After this no lane touches the transfer's local memory, except placings that cannot be called
 // back; those are waited for here. A lane that does not let go in time is closed. False: something
 // still touched it at the end.
-bool Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, bool forget) {
+bool Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t post) {
   LaneList all = lanes();
   Nanos give_up = now_ns() + 10 * kSecond;
   for (;;) {
     size_t moving = 0;
     for (PeerLane* lane : all) {
       auto held = std::make_shared<size_t>(0);
-      bool ran = lane->in_loop([lane, held, transfer, post, forget, keep = shared_from_this()] {
-        *held = lane->stop(*transfer, post, forget);
+      bool ran = lane->in_loop([lane, held, transfer, post, keep = shared_from_this()] {
+        *held = lane->stop(*transfer, post);
         if (*held > 0) lane->close_if_stuck();
       });
       if (!ran) return false;
@@ -46,30 +46,34 @@ void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status&
     if (transfer->queued) std::erase(run_queue_, transfer);
     transfer->queued = false;
   }
-  bool let_go = stop(transfer, id, true);
+  bool let_go = stop(transfer, id);
   std::lock_guard lock(mu);
   if (!transfer->live || transfer->id != id) return;
   transfer->held |= !let_go;
-  for (auto& [lane, writes] : limbo_)
-    std::erase_if(writes.chunks, [&](const ChunkWork& work) { return work.transfer == transfer; });
   if (transfer->status.ok()) transfer->status = status;
   finish_locked(*transfer, transfer->status.code());
 }
 
 Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline) {
-  Status cancelled = transfer_error(TCPX_CANCELLED, "cancelled by the caller");
   uint64_t id;
+  bool live;
   {
     std::lock_guard lock(mu);
-    if (!transfer->live) return let_go_locked(*transfer);
     id = transfer->id;
-    transfer->ending = true;
-    if (transfer->queued) std::erase(run_queue_, transfer);
-    transfer->queued = false;
+    live = transfer->live;
+    if (live) {
+      transfer->ending = true;
+      if (transfer->queued) std::erase(run_queue_, transfer);
+      transfer->queued = false;
+    }
   }
-  bool let_go = stop(transfer, id, false);
-  bool confirmed;
-  Status peer_end;
+  if (live) cancel_live(transfer, id, deadline);
+  return await_loose(*transfer, id, deadline);
+}
+
+void Peer::cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t id,
+                       Nanos deadline) {
+  bool let_go = stop(transfer, id);
   {
     // WRITE: what is out lands or is refused before its answer comes, and a notification behind it
     // is delivered or not. READ: nothing to wait for.
@@ -77,30 +81,41 @@ Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadli
     std::unique_lock<std::mutex> lock(mu);
     if (transfer->id == id) transfer->held |= !let_go;
     ++transfer->waiters;
-    confirmed = transfer->plan.op == TCPX_READ || transfer->held ||
-                wait_until(transfer->ended, lock, deadline, [&] {
-                  return !transfer->live || transfer->id != id || state_ == State::kEnded ||
-                         (transfer->in_flight == 0 && !transfer->notice_behind);
-                });
+    if (transfer->plan.op == TCPX_WRITE && !transfer->held)
+      wait_until(transfer->ended, lock, deadline, [&] {
+        return !transfer->live || transfer->id != id || state_ == State::kEnded ||
+               (transfer->in_flight == 0 && !transfer->notice_behind);
+      });
     --transfer->waiters;
-    bool done = transfer->code.load() == TCPX_OK;
-    if (state_ == State::kEnded && transfer->plan.op == TCPX_WRITE && !done) peer_end = end_status_;
   }
-  end_now(transfer, cancelled, id);
-  {
-    std::lock_guard lock(mu);
-    if (Status status = let_go_locked(*transfer); !status) return status;
-  }
-  if (!peer_end.ok()) return peer_end;
-  if (!confirmed)
-    return transfer_error(TCPX_DEADLINE,
-                          "local memory is safe, but the peer did not confirm in "
-                          "time that nothing more lands in its memory");
-  return {};
+  end_now(transfer, transfer_error(TCPX_CANCELLED, "cancelled by the caller"), id);
+}
+
+// ---- what may still land at the peer --------------------------------------------------------
+
+// One that was loose has been answered, or its lane is closed at the peer.
+void Peer::loose_one_known_locked(TransferState& t) {
+  if (t.loose > 0 && --t.loose == 0 && t.waiters > 0) changed_.notify_all();
+}
+
+// The end of the session leaves what is loose unknown for ever.
+Status Peer::await_loose(TransferState& t, uint64_t post, Nanos deadline) {
+  std::unique_lock<std::mutex> lock(mu);
+  if (Status status = let_go_locked(t); !status) return status;
+  auto known = [&] { return t.loose == 0 || t.id != post; };
+  ++t.waiters;
+  wait_until(changed_, lock, deadline, [&] { return known() || state_ == State::kEnded; });
+  --t.waiters;
+  if (known()) return {};
+  if (state_ == State::kEnded) return end_status_;
+  return transfer_error(
+      TCPX_DEADLINE, strf("local memory is safe, but the peer has not confirmed {} chunks, which "
+                          "may still land in its memory; call tcpx_cancel again to wait for it",
+                          t.loose));
 }
 
 // A fence cannot hold against a thread in somebody else's code.
-Status Peer::let_go_locked(const TransferState& transfer) const {
+Status Peer::let_go_locked(const TransferState& transfer) {
   if (!transfer.held) return {};
   return transfer_error(TCPX_PATH_UNAVAILABLE,
                         "the net plugin hangs in a call and may still use "

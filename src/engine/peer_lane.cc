@@ -493,7 +493,7 @@ void PeerLane::send_bye() {
 
 // ---- fences --------------------------------------------------------------------------------
 
-size_t PeerLane::stop(const TransferState& transfer, uint64_t post, bool forget) {
+size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
   drain_placings();
   if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer &&
       dealt_work_.transfer_id == post) {
@@ -528,7 +528,7 @@ size_t PeerLane::stop(const TransferState& transfer, uint64_t post, bool forget)
       ++moving;
       continue;
     }
-    if (forget || entry.is_read) entry.transfer.reset();
+    if (entry.is_read) entry.transfer.reset();
   }
   return moving;
 }

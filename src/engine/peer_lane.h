@@ -114,10 +114,9 @@ class PeerLane final : public LaneSink {
   bool takes_notice_behind(const TransferState& transfer) const;
   // Of a closed lane: any thread that knows that it is.
   const NoticesBrought& notices_brought() const { return notices_brought_; }
-  // Stops touching the memory of this post of the transfer. Chunks whose answer is due are awaited,
-  // unless `forget` (then their answers are dropped) or they are READs. Returns how many placings
-  // still touch the memory.
-  size_t stop(const TransferState& transfer, uint64_t post, bool forget);
+  // Stops touching the memory of this post of the transfer. The answer to a WRITE that is out is
+  // still due; data of a READ is dropped. Returns how many placings still touch the memory.
+  size_t stop(const TransferState& transfer, uint64_t post);
   // Stops reading and writing this region for the peer. Returns how many placings still do.
   size_t revoke(uint64_t region);
   // A fence waits for what a path cannot call back as long as that moves; then the lane is closed,
@@ -143,7 +142,7 @@ class PeerLane final : public LaneSink {
   // A chunk of ours that this lane carries.
   struct Outstanding {
     bool used = false;
-    std::shared_ptr<TransferState> transfer;  // null: cancelled, only its answer is awaited
+    std::shared_ptr<TransferState> transfer;  // null: a READ that was given up
     uint64_t transfer_id = 0;
     uint32_t chunk = 0;
     uint64_t bytes = 0;

@@ -21,7 +21,10 @@ bool Peer::next_control(wire::Header* out) {
 void Peer::send_again_locked(const std::vector<ChunkWork>& works) {
   for (const ChunkWork& work : works) {
     TransferState& t = *work.transfer;
-    if (!t.live || t.id != work.transfer_id) continue;
+    if (!t.live || t.id != work.transfer_id) {
+      loose_one_known_locked(t);
+      continue;
+    }
     --t.in_flight;
     ++t.retries;
     t.again.push_back(work.chunk);
@@ -35,7 +38,7 @@ void Peer::send_again_locked(const std::vector<ChunkWork>& works) {
 // It never left, so nothing has to be known about it, and another lane may have it.
 void Peer::take_back_locked(const ChunkWork& work, uint32_t lane) {
   TransferState& t = *work.transfer;
-  if (!t.live || t.id != work.transfer_id) return;
+  if (!t.live || t.id != work.transfer_id) return loose_one_known_locked(t);
   --t.in_flight;
   t.again.push_back(work.chunk);
   t.shares[lane].bytes -= t.plan.chunks[work.chunk].bytes;
@@ -168,7 +171,10 @@ void Peer::lane_down_confirmed(uint32_t index, const NoticesBrought& brought) {
   for (const NoticeBehind& notice : writes.notices) {
     bool delivered = brought.has(number++);
     TransferState& t = *notice.transfer;
-    if (!t.live || t.id != notice.transfer_id) continue;
+    if (!t.live || t.id != notice.transfer_id) {
+      loose_one_known_locked(t);
+      continue;
+    }
     if (delivered) settle_by_notice_locked(t, &writes.chunks);
     notice_behind_ended_locked(notice.transfer, delivered ? TCPX_OK : TCPX_BUSY);
   }

@@ -113,7 +113,10 @@ tcpx_code Peer::notice_behind_arrived(std::vector<uint8_t>&& bytes) {
 Status Peer::notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code) {
   std::lock_guard lock(mu);
   TransferState& t = *notice.transfer;
-  if (!t.live || t.id != notice.transfer_id) return {};
+  if (!t.live || t.id != notice.transfer_id) {
+    loose_one_known_locked(t);
+    return {};
+  }
   // Whatever it says: with chunks under way the transfer must not end, its memory is in use.
   if (code != TCPX_BUSY && !t.ending && t.settled < t.plan.chunks.size())
     return peer_error(TCPX_PROTOCOL_ERROR,

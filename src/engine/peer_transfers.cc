@@ -42,6 +42,11 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
     if (state_ == State::kEnded) return end_status_;
     if (transfer->live)
       return bad_call(TCPX_BUSY, "the transfer is in progress; wait for it or cancel it first");
+    if (transfer->loose > 0)
+      return bad_call(TCPX_BUSY,
+                      strf("{} chunks of an earlier post have no answer yet and may still land at "
+                           "the peer; tcpx_cancel waits for them",
+                           transfer->loose));
     // Under the lock that deregister takes after retiring the id: either it finds this transfer
     // among the live ones, or we find the id retired here.
     for (uint64_t region : transfer->plan.local_regions)
@@ -346,7 +351,7 @@ bool Peer::left_to_others_locked(const PeerLane& asking) {
 void Peer::settle(const ChunkWork& work, uint32_t, tcpx_code code, const char* who) {
   std::lock_guard lock(mu);
   TransferState& t = *work.transfer;
-  if (!t.live || t.id != work.transfer_id) return;  // ended and perhaps posted again
+  if (!t.live || t.id != work.transfer_id) return loose_one_known_locked(t);
   --t.in_flight;
   if (code == TCPX_OK) {
     ++t.settled;
@@ -405,6 +410,7 @@ void Peer::finish_locked(TransferState& t, tcpx_code code) {
   }
   live_.pop_back();
   t.ending = true;
+  if (t.plan.op == TCPX_WRITE) t.loose = t.in_flight + (t.notice_behind ? 1 : 0);
   t.notice.reset();
   t.ended_at = now_ns();
   auto& counter =

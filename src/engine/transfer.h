@@ -54,11 +54,14 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   std::atomic<Loop*> driving{nullptr};
 
   // ---- guarded by peer->mu ----
-  uint64_t id = 0;              // of this post, unique in the session
-  uint32_t home = kAnyLane;     // the only lane that may carry it, unless kAnyLane
-  uint32_t next_chunk = 0;      // first chunk not yet handed to a lane
-  uint32_t in_flight = 0;       // chunks at lanes or waiting for a lost lane's fence
-  uint32_t settled = 0;         // chunks confirmed
+  uint64_t id = 0;           // of this post, unique in the session
+  uint32_t home = kAnyLane;  // the only lane that may carry it, unless kAnyLane
+  uint32_t next_chunk = 0;   // first chunk not yet handed to a lane
+  uint32_t in_flight = 0;    // chunks at lanes or waiting for a lost lane's fence
+  uint32_t settled = 0;      // chunks confirmed
+  // Of posts that have ended: chunks, and notifications behind them, that may still land at the
+  // peer. They leave when they are answered, or when the peer has closed the lane that was lost.
+  uint32_t loose = 0;
   std::vector<uint32_t> again;  // chunks to send again (lane lost)
   bool queued = false;          // in the peer's run queue
   bool live = false;            // in the peer's list of live transfers
