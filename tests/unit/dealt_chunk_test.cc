@@ -124,7 +124,7 @@ TEST_F(DealtChunk, OfTheNextPostIsNotTakenByAFenceOfTheLastOne) {
   uint64_t before = transfer->id - 1;
   auto taken = std::make_shared<size_t>(0);
   auto asked =
-      second->loop().ask([this, taken, before] { *taken = second->stop(*transfer, before, true); });
+      second->loop().ask([this, taken, before] { *taken = second->stop(*transfer, before); });
   held->release();
   EXPECT_TRUE(second->loop().wait_for(asked, kNever));
   transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
