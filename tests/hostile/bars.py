@@ -12,8 +12,13 @@ GENEROUS_RATIO, GENEROUS_MS = 10.0, 1000.0
 # What one hostile peer can make an engine of default options hold: docs/security.md.
 HELD_MIB = 64.0
 BACK_SECONDS = 10.0
-BACK_MIB, BACK_FDS, BACK_THREADS = 16.0, 4, 1  # slack: the allocator's, and a session of the client that connects anew
+# Slack: the allocator's, and a session of the client that connects anew.
+BACK_MIB, BACK_FDS, BACK_THREADS = 16.0, 4, 1
 IDLE_CORES = 0.5
+TEXT = (f"bars: median and mean of the honest x{STRANGER_RATIO:.0f} (strangers) or x{PEER_RATIO:.0f} (peers) + "
+        f"{SLACK_MS['small']:.0f} ms lasting, {SLACK_MS['anew']:.0f} ms anew; worst beyond quiet (twice that for strangers) "
+        f"{WORST_MS:.0f} ms; {HELD_MIB:.0f} MiB held; back within {BACK_SECONDS:.0f} s (+{BACK_MIB:.0f} MiB, {BACK_FDS} fds, "
+        f"{BACK_THREADS} thread)")
 
 
 @dataclasses.dataclass
@@ -107,7 +112,7 @@ def row(outcome, failed):
     return (outcome.attack.name, "MISSED" if failed else "holds",
             f"{times('small')}/{times('medium')}", f"{outcome.worst_beyond():.0f}",
             times("anew"),
-            f"{outcome.held:.0f}/{max(0, outcome.worst[1] - outcome.before[1])}/{max(0, outcome.worst[2] - outcome.before[2])}",
+            "/".join(f"{max(0, outcome.worst[i] - outcome.before[i]):.0f}" for i in range(3)),
             f"{outcome.back:.1f}" if outcome.back >= 0 else f">{BACK_SECONDS:.0f}",
             f"{outcome.cpu:.1f}", counted or "-")
 

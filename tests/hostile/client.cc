@@ -163,11 +163,13 @@ class Client {
     if (result) result = move(peer, TCPX_READ, sink_region_, length);
     return result;
   }
+  // Every medium WRITE brings a notification along.
   Result move(tcpx_peer peer, tcpx_op op, tcpx_region local, uint64_t length) {
     Transfer transfer;
     Result result =
         engine_.prepare(peer, op, {{local, 0, length}}, {{&remote_, offset_, length}}, &transfer);
-    if (result) result = transfer.post(kPatience);
+    bool tells = op == TCPX_WRITE && length == kMedium;
+    if (result) result = tells ? transfer.post_notify("done", kPatience) : transfer.post(kPatience);
     if (result) result = transfer.wait(kPatience);
     return result;
   }

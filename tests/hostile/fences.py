@@ -141,7 +141,6 @@ def stopped_peer(scene):
     after = third.mark()
     code = third.stop("quit")
     scene.victim.must("deregister third")
-    broken = ""
-    if after["wrong"] or after.get("small", {}).get("n", 0) == 0 or code != 0:
-        broken = f"after it went on: {after}, exit code {code}"
-    return dict(did=f"stood for {min(scene.seconds, 5):.0f} s, then {after.get('small', {}).get('n', 0)} rounds", broken=broken)
+    rounds = after.get("small", {}).get("n", 0)
+    broken = f"after it went on: {after}, exit code {code}" if after["wrong"] or not rounds or code else ""
+    return dict(did=f"stood for {min(scene.seconds, 5):.0f} s, then {rounds} rounds", broken=broken)

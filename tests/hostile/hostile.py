@@ -89,7 +89,7 @@ def attacker_process(name):
 
 def run_attacker(attack, scene, seconds, seed):
     victim = scene.victim
-    regions = {name: blob for name, blob in victim.described.items() if name in ("lasting", "anew", "readable", "writable")}
+    regions = {name: victim.described[name] for name in ("lasting", "anew", "readable", "writable", "gone")}
     said = dict(info=victim.info_blob.hex(), regions=regions, seconds=seconds, long=scene.form == "long", seed=seed)
     process = subprocess.Popen([sys.executable, __file__, "--attacker", attack.name], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -129,7 +129,8 @@ def wait_until_back(scene, before):
 def difference(before, after):
     return {k: after[k] - v for k, v in before.items()
             if isinstance(v, int) and after.get(k, v) != v
-            and k not in ("peers_connected", "peers_lost", "chunks_received", "chunks_live", "half_open", "progress_sleeps")}
+            and k not in ("peers_connected", "peers_lost", "chunks_received", "chunks_live", "half_open", "progress_sleeps",
+                          "notifications_in")}
 
 
 def run_one(attack, scene, seed):
@@ -178,8 +179,8 @@ def tell(outcome, failed):
     for what in bars.SLACK_MS:
         quiet, during = outcome.quiet.get(what), outcome.during.get(what)
         if quiet and during:
-            print("  {:<7} median {:.2f} -> {:.2f} ms, mean {:.2f} -> {:.2f}, p99 {:.1f} -> {:.1f}, worst {:.1f} -> {:.1f}, {} -> {} "
-                  "rounds".format(what, *(each[figure] for figure in ("median", "mean", "p99", "worst", "n")
+            print("  {:<7} median {:.2f} -> {:.2f} ms, mean {:.2f} -> {:.2f}, p99 {:.1f} -> {:.1f}, worst {:.1f} -> {:.1f}, "
+                  "{} -> {} rounds".format(what, *(each[figure] for figure in ("median", "mean", "p99", "worst", "n")
                                           for each in (quiet, during))))
     print("  victim  {:.0f} MiB {} fds {} threads {:.2f} cores -> worst {:.0f} MiB {} fds {} threads {:.2f} cores -> after "
           "{:.0f} MiB {} fds {} threads".format(*outcome.before[:3], outcome.quiet_cpu, *outcome.worst[:3], outcome.cpu,
@@ -246,12 +247,11 @@ def main():
         for each in chosen:
             print(f"{each.group:<10} {each.name:<32} {each.text}")
         return None
-    print(f"{len(chosen)} attacks, {form} form, seed {args.seed}, {os.cpu_count()} cores, attackers at nice {NICE}; bars: median of "
-          f"the honest (and mean) x{bars.STRANGER_RATIO:.0f} (strangers) x{bars.PEER_RATIO:.0f} (peers) + {bars.SLACK_MS['small']:.0f} ms "
-          f"lasting, {bars.SLACK_MS['anew']:.0f} ms anew; worst +{bars.WORST_MS:.0f} ms; {bars.HELD_MIB:.0f} MiB held; "
-          f"back within {bars.BACK_SECONDS:.0f} s", flush=True)
+    print(f"{len(chosen)} attacks, {form} form, seed {args.seed}, {os.cpu_count()} cores, attackers at nice {NICE}")
+    print(bars.TEXT, flush=True)
     failed = run_all(chosen, form, args.seed)
-    print(f"\n{len(chosen) - len(set(failed) & set(ATTACKS))} of {len(chosen)} hold" + (f"; missed: {', '.join(failed)}" if failed else ""))
+    held = len(chosen) - len(set(failed) & set(ATTACKS))
+    print(f"\n{held} of {len(chosen)} hold" + (f"; missed: {', '.join(failed)}" if failed else ""))
     sys.exit(1 if failed else 0)
 
 

@@ -1,5 +1,6 @@
 """Who holds the secret and means ill."""
 import array
+import socket
 import time
 
 import wire
@@ -37,7 +38,7 @@ def alive(lane):
         return False
 
 
-@attack(PEER, short=True, sanitized=True)
+@attack(PEER)
 def notify_heads_1_lane(context):
     """Heads of 16 MiB notifications without a byte of them, one lane in each of four sessions."""
     return heads(context, 1)
@@ -62,7 +63,7 @@ def refused_reads_unread(context):
                                                         region=0x1234567800000001, aux=lane.epoch))
 
 
-@attack(PEER, short=True)
+@attack(PEER)
 def empty_writes_unread(context):
     """WRITEs of no bytes; the answers are never read."""
     region = context.regions["writable"].id
@@ -115,15 +116,37 @@ def notify_flood_big(context):
     return f"{taken} sent, {ended} times held back or ended by the victim"
 
 
-@attack(PEER, short=True)
+@attack(PEER)
 def notify_ids_far_apart(context):
     """Notifications that are taken, with ids of which each leaves a gap behind the last one."""
     gaps = {16: lambda numbers: array.array("I", [(3 * n + 2) & 0xffffffff for n in numbers])}
     return flood_again(context, lambda lane: wire.Flood(lane, wire.NOTIFY, payload=b"", vary=gaps), read=True)
 
 
-@attack(PEER, short=True, sanitized=True)
+@attack(PEER, short=True, sanitized=True, seconds=6)
 def answers_to_reads_unread(context):
+    """A full window of READs of a megabyte on each of 16 lanes; no byte of the answers is read."""
+    region = context.regions["readable"].id
+    session, made = None, 0
+    while context.left() > 0:
+        try:
+            if session is None:
+                session = context.session(16)
+                for lane in session.lanes:
+                    for chunk in range(session.welcome.window):
+                        lane.send(wire.READ, transfer=3, chunk=chunk, size=MIB, pieces=1, region=region, aux=lane.epoch)
+                made += 1
+            time.sleep(0.05)
+            for lane in session.lanes:
+                if lane.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0:
+                    raise ConnectionResetError
+        except (OSError, wire.Refused):
+            session = None
+    return f"{made} sessions, {made * 256} MiB asked for"
+
+
+@attack(PEER)
+def reads_beyond_the_window(context):
     """READs of a megabyte on eight lanes, far more than a window of them; no byte of the answers is read."""
     region = context.regions["readable"].id
     return flood_again(context, lambda lane: wire.Flood(lane, wire.READ, transfer=3, size=MIB, pieces=1, region=region,
@@ -134,7 +157,7 @@ def answers_to_reads_unread(context):
 def guessed_regions(context):
     """READs of ids near one that is known, near one that is gone, and of any id, at full speed, answers read. None may
     be answered with data."""
-    granted = {region.id for region in context.regions.values()}
+    granted = {region.id for name, region in context.regions.items() if name != "gone"}
     near = [region.id for region in context.regions.values()]
     tries = hits = ended = 0
     while context.left() > 0:
@@ -147,8 +170,9 @@ def guessed_regions(context):
                 ids += [context.random.getrandbits(64) for _ in range(256)]
                 ids = [each for each in ids if each not in granted]
                 lane = session.lane
-                wire.may_wait(lane.sock).sendall(b"".join(lane.frame(wire.READ, transfer=5, chunk=i & 1023, size=8, pieces=1, region=each,
-                                                      aux=session.epoch) for i, each in enumerate(ids)))
+                wire.may_wait(lane.sock).sendall(b"".join(
+                    lane.frame(wire.READ, transfer=5, chunk=i & 1023, size=8, pieces=1, region=each, aux=session.epoch)
+                    for i, each in enumerate(ids)))
                 answered = 0
                 while answered < len(ids):
                     kind, *_ = lane.receive()
@@ -170,13 +194,13 @@ def tiny_writes(context, lanes):
                        lanes=lanes, read=True)
 
 
-@attack(PEER, short=True, sanitized=True)
+@attack(PEER)
 def small_frames_1_lane(context):
     """WRITEs of one byte as fast as they go, answers read."""
     return tiny_writes(context, 1)
 
 
-@attack(PEER, short=True)
+@attack(PEER, short=True, sanitized=True)
 def small_frames_64_lanes(context):
     """The same on 64 lanes."""
     return tiny_writes(context, 64)
@@ -188,7 +212,7 @@ def pings_64_lanes(context):
     return flood_again(context, lambda lane: wire.Flood(lane, wire.PING, aux=1), lanes=64, read=True)
 
 
-@attack(PEER, short=True)
+@attack(PEER)
 def answers_to_nothing(context):
     """Acknowledgements of chunks that nobody sent."""
     return flood_again(context, lambda lane: wire.Flood(lane, wire.ACK, transfer=77, vary={12: number_from()}), read=True)
@@ -209,7 +233,7 @@ def silent_after(context, first, lanes=8):
     return f"{len(sessions)} sessions of {lanes} lanes"
 
 
-@attack(PEER, short=True)
+@attack(PEER)
 def half_a_frame(context):
     """32 of 64 bytes of a head, and silence, on 64 lanes."""
     return silent_after(context, lambda lane: lane.frame(wire.PING)[:32])
@@ -223,7 +247,7 @@ def half_a_payload(context):
                                                           aux=lane.epoch) + bytes(32768))
 
 
-@attack(PEER, short=True)
+@attack(PEER)
 def slow_payload(context):
     """A WRITE of a megabyte that comes byte by byte, on 64 lanes."""
     region = context.regions["writable"].id
@@ -272,49 +296,74 @@ def wrong_lengths_and_sequences(context):
     return dict(did=f"{done} sessions, {ended} cut", broken=f"{alive} went on" if alive else "")
 
 
-@attack(PEER, short=True, sanitized=True, seconds=60)
-def fuzzed_frames(context):
-    """Sessions of frames of every type with fields at random, right and wrong ones (seeded)."""
-    rng = context.random
-    known = [region.id for region in context.regions.values()]
-    # The honest clients' memory is theirs: a peer may write to it, which is not what is tested here.
-    targets = [context.regions["readable"].id, context.regions["writable"].id]
+class Fuzzer:
+    """Frames of every type: most are right and go deep, some have one field that is wrong."""
 
-    def number(bits):
-        return rng.choice((0, 1, 2, 63, 64, rng.getrandbits(8), rng.getrandbits(16), rng.getrandbits(bits),
-                           (1 << bits) - 1))
+    def __init__(self, context):
+        self.rng = context.random
+        # Not the honest clients' memory: a peer may write there, which is not what is tested here.
+        self.regions = [context.regions[name].id for name in ("readable", "writable", "gone")]
 
-    def frame(lane):
-        kind = rng.choice((*range(1, 16), rng.getrandbits(8)))
-        region = rng.choice((*targets, rng.getrandbits(64)))
-        if region in known and region not in targets:
-            region = targets[0]
-        size = rng.choice((0, 1, 100, 4096, 65536, number(24), number(64)))
-        fields = dict(status=rng.choice((0, 0, 0, number(16))), chunk=number(32), transfer=number(64), size=size,
-                      aux=rng.choice((0, 0, number(64))), pieces=rng.choice((0, 1, 1, 1, 2, number(10))),
-                      region=region, offset=rng.choice((0, 0, number(20), number(64))))
-        if kind in (wire.PING, wire.PONG, wire.BYE, wire.LANE_DOWN) and rng.random() < 0.7:
-            fields = dict(chunk=rng.randrange(64)) if kind == wire.LANE_DOWN else dict(aux=number(64) if kind == wire.PING else 0)
-        body = None
-        if kind in wire.WITH_PAYLOAD and size <= MIB:
-            body = bytes(size)
+    def number(self, bits):
+        most = (1 << bits) - 1
+        return most & self.rng.choice((0, 1, 2, 63, 64, self.rng.getrandbits(8), self.rng.getrandbits(16),
+                                       self.rng.getrandbits(bits), most))
+
+    def right(self, kind, epoch):
+        rng = self.rng
+        fields = dict(transfer=rng.randrange(8), chunk=rng.randrange(8))
+        if kind in (wire.WRITE, wire.READ):
+            size = rng.choice((0, 1, 100, 4096, 65536))
+            fields.update(size=size, pieces=1, region=rng.choice(self.regions), offset=rng.randrange(MIB), aux=epoch)
+        elif kind in (wire.NOTIFY, wire.NOTIFY_BEHIND, wire.DATA):
+            fields.update(size=rng.choice((0, 5, 4096)))
+            if kind == wire.NOTIFY:
+                fields.update(transfer=self.number(64), chunk=0)
+        elif kind in (wire.ACK, wire.READ_FAILED):
+            fields.update(status=rng.choice((4, 5, 6)))
+        elif kind in (wire.LANE_DOWN, wire.LANE_DOWN_ACK):
+            fields = dict(chunk=rng.randrange(64))
+        else:
+            fields = dict(aux=self.number(64)) if kind in (wire.PING, wire.PONG) else {}
+        return fields
+
+    def frame(self, lane):
+        rng = self.rng
+        kind = rng.choice((wire.WRITE, wire.WRITE, wire.READ, wire.READ, wire.NOTIFY, wire.NOTIFY_BEHIND, wire.PING,
+                           wire.LANE_DOWN, wire.ACK, wire.READ_FAILED, *range(1, 16)))
+        fields = self.right(kind, lane.epoch)
+        body = bytes(fields["size"]) if kind in wire.WITH_PAYLOAD and "size" in fields else None
+        if rng.random() < 0.1:
+            name, bits = rng.choice((("status", 16), ("chunk", 32), ("transfer", 64), ("size", 64), ("aux", 64),
+                                     ("pieces", 32), ("region", 64), ("offset", 64), ("flags", 8)))
+            fields[name] = self.number(bits)
+        if rng.random() < 0.01:
+            kind = rng.getrandbits(8)
         return lane.frame(kind, body, **fields)
 
+
+@attack(PEER, short=True, sanitized=True, seconds=60)
+def fuzzed_frames(context):
+    """Sessions of frames of every type, most of them right, one in ten with a field at random (seeded)."""
+    fuzzer, frames = Fuzzer(context), 0
+
     def once():
-        session = context.session(rng.choice((1, 1, 2, 4)))
+        nonlocal frames
+        session = context.session(context.random.choice((1, 1, 2, 4)))
         try:
-            for _ in range(rng.randrange(1, 20)):
-                lane = rng.choice(session.lanes)
-                lane.sock.settimeout(0.2)
-                lane.sock.sendall(frame(lane))
+            for _ in range(context.random.randrange(1, 60)):
+                lane = context.random.choice(session.lanes)
+                wire.may_wait(lane.sock, 0.2).sendall(fuzzer.frame(lane))
                 swallow(lane.sock)
+                frames += 1
         finally:
             session.close()
 
-    return "{} sessions, {} ended by the victim midway".format(*context.until_over(once))
+    done, ended = context.until_over(once)
+    return f"{done + ended} sessions, {ended} ended by the victim midway, {frames} frames"
 
 
-@attack(PEER, short=True)
+@attack(PEER)
 def bye_and_more(context):
     """A goodbye, and then a flood of WRITEs and notifications on the same lane."""
     region = context.regions["writable"].id

@@ -37,8 +37,8 @@ class Program:
             resource.setrlimit(resource.RLIMIT_NOFILE, (low_fds, low_fds))
 
         self.name = path.name
-        self.process = subprocess.Popen([str(path), "--peer"], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        preexec_fn=limits if low_fds else None)
+        self.process = subprocess.Popen([str(path), "--peer"], env=environment(), stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, preexec_fn=limits if low_fds else None)
         self.pid = self.process.pid
         self.buffer = b""
         self.lock = threading.Lock()
@@ -105,6 +105,10 @@ class Victim(Program):
         self.described = {}
         for name, access in (("lasting", 3), ("anew", 3), ("readable", READ_ACCESS), ("writable", WRITE_ACCESS)):
             self.memory(name, REGION_BYTES, access)
+        # One that is gone, and one of which nobody was told that may have taken its place.
+        self.memory("gone", REGION_BYTES, 3)
+        self.must("deregister gone")
+        self.memory("untold", REGION_BYTES, 3)
         self.serve("all")
 
     def must(self, line, seconds=60):

@@ -2,6 +2,7 @@
 import os
 import socket
 import struct
+import threading
 import time
 
 import wire
@@ -34,7 +35,7 @@ def half_a_hello(context):
     return Crowd(context, 64, first=wire.hello()[:96]).stay()
 
 
-@attack(STRANGER, short=True, seconds=8)
+@attack(STRANGER, seconds=8)
 def hello_byte_by_byte(context):
     """A hello of which a byte comes every 50 ms, 64 times."""
     said = wire.hello()
@@ -92,7 +93,7 @@ def wrong_proof(context):
     return dict(did=f"{done} handshakes, {ended} cut", broken=f"{let_in} were let in" if let_in else "")
 
 
-@attack(STRANGER, short=True, sanitized=True)
+@attack(STRANGER)
 def connect_and_reset(context):
     """Connections that are reset as soon as they exist, as fast as one process can."""
     linger = struct.pack("ii", 1, 0)
@@ -105,7 +106,7 @@ def connect_and_reset(context):
     return "{} connections, {} refused".format(*context.until_over(once))
 
 
-@attack(STRANGER, short=True)
+@attack(STRANGER, short=True, sanitized=True)
 def connect_storm(context):
     """Thousands of connections a second, of which the last 500 stay open."""
     socks, opened = [], 0
@@ -174,6 +175,61 @@ def join_of_anothers_session(context):
 def out_of_descriptors(context):
     """More connections than the victim has descriptors (64). New sessions may wait until they go; nothing may spin."""
     return Crowd(context, 200, sources=ANYWHERE).stay()
+
+
+def rogue_server(trap, uid, secret, stage):
+    """Plays the server to whoever connects, up to a stage at which it goes wrong or falls silent."""
+    key = wire.mac(wire.ENGINE_LABEL, secret)
+    socks = []
+    try:
+        while True:
+            sock, _ = trap.accept()
+            socks.append(sock)
+            sock.settimeout(5)
+            if stage == "silent":
+                continue
+            said = wire.receive_exactly(sock, wire.HELLO_BYTES)
+            challenge = wire.challenge(said, key, uid, os.urandom(32))
+            if stage == "half a challenge":
+                sock.sendall(challenge[:50])
+            elif stage == "wrong proof":
+                sock.sendall(challenge[:64] + os.urandom(32))
+            else:
+                sock.sendall(challenge)
+                wire.receive_exactly(sock, wire.PROOF_BYTES)
+                welcome = wire.signed_welcome(said, challenge, key, session=77)
+                if stage == "wrong welcome":
+                    sock.sendall(welcome[:20] + os.urandom(4) + welcome[24:])
+                elif stage == "endless refusals":
+                    sock.close()
+    except OSError:
+        for sock in socks:
+            sock.close()
+
+
+@attack(STRANGER, short=True, sanitized=True, seconds=8, inside=True)
+def rogue_servers(scene):
+    """The victim is told to connect to servers that are silent, say half, prove nothing, forge the welcome or hang up.
+    None may become a peer, and nobody else waits for them."""
+    stages = ("silent", "half a challenge", "wrong proof", "no welcome", "wrong welcome", "endless refusals")
+    traps, peers = [], []
+    for stage in stages * 3:
+        trap = socket.create_server(("127.0.0.1", 0))
+        uid, secret = os.urandom(16), os.urandom(32)
+        threading.Thread(target=rogue_server, args=(trap, uid, secret, stage), daemon=True).start()
+        info = wire.Info(1, uid, secret, b"rogue", [trap.getsockname()]).encode()
+        peers.append((stage, scene.victim.must(f"connect {info.hex()}")))
+        traps.append(trap)
+    time.sleep(scene.seconds)
+    ends = [(stage, scene.victim.ask(f"wait_peer {peer} 0")) for stage, peer in peers]
+    for trap in traps:
+        trap.shutdown(socket.SHUT_RDWR)
+        trap.close()
+    for _, peer in peers:
+        scene.victim.ask(f"disconnect {peer}")
+    let_in = [stage for stage, answer in ends if answer.startswith("ok")]
+    given_up = sum(not answer.startswith("err 1 ") for _, answer in ends)
+    return dict(did=f"{len(peers)} servers, {given_up} given up so far", broken=f"a peer after {let_in}" if let_in else "")
 
 
 @attack(STRANGER, short=True, sanitized=True, seconds=1, inside=True)

@@ -180,6 +180,20 @@ def shake(sock, engine_key, client_hello, join_key=None):
     return welcome, session_key
 
 
+def challenge(client_hello, engine_key, uid, nonce):
+    """The server's first message, with its proof."""
+    said = struct.pack("<4sHHB7x16s32s", b"TCPC", VERSION, OK, 1, uid, nonce)
+    return said + mac(engine_key, SERVER_LABEL, client_hello, said)
+
+
+def signed_welcome(client_hello, said, engine_key, session, lanes=1, window=16):
+    """The server's second message; `said` is its challenge."""
+    transcript = client_hello + said[:64]
+    body = struct.pack("<4sHHIIQQ64s352x", b"TCPW", OK, 0, lanes, window, session, 512 << 10, b"rogue")
+    assert len(body) == SIGNED_BYTES
+    return body + mac(mac(engine_key, SESSION_LABEL, transcript), WELCOME_LABEL, transcript, body)
+
+
 # ---- frames --------------------------------------------------------------------------------------
 def header(kind, sequence=0, status=0, chunk=0, transfer=0, size=0, aux=0, pieces=0, region=0, offset=0, flags=0,
            magic=b"TCPX"):
