@@ -101,9 +101,11 @@ def judge(outcome, judge_memory=True):
                                during["worst"]))
 
 
-def generous(soft):
-    """Of the missed times those that no busy machine explains."""
-    return [each for each in soft if each.during > GENEROUS_MS and each.during > GENEROUS_RATIO * each.quiet]
+def missed_times(outcome, form):
+    """Those that count: in the short form what no busy machine explains."""
+    if form == "long":
+        return outcome.soft
+    return [each for each in outcome.soft if form == "short" and each.during > max(GENEROUS_MS, GENEROUS_RATIO * each.quiet)]
 
 
 def row(outcome, failed):

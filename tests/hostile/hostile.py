@@ -7,7 +7,8 @@ Groups are strangers, peers and fences; `--list` names the attacks. The programs
 One honest client has a lasting session, the other connects anew for every round; both check every byte. Their quiet
 times are measured right before each attack, so that every figure is a ratio. The long form (default) judges the bars of
 bars.py and exits 1 when one is missed. The short one is for machines that do other things beside: facts (wrong bytes,
-failures, an end of the victim, memory, leaks) fail it, times only beyond all doubt.
+failures, an end of the victim, memory, leaks) fail it, times only beyond all doubt; under a sanitizer not even those.
+Where only times were missed an attack is made once more, and that counts: a weakness misses them twice.
 Attackers run at nice 10: what they cost is what the victim does for them, not the cores they burn.
 """
 import argparse
@@ -196,6 +197,10 @@ def run_all(chosen, form, seed):
             scene = close_scene(scene, failed_names) or Scene(form, attack.low_fds)
         try:
             outcome = run_one(attack, scene, seed)
+            if not outcome.hard and bars.missed_times(outcome, form):
+                tell(outcome, failed=False)
+                print("  once more, since only times were missed")
+                outcome = run_one(attack, scene, seed)
         except scenes.Failed as failure:
             print(f"\n{attack.name}: MISSED: {failure}", flush=True)
             rows.append((attack.name, "MISSED", *["-"] * 6, str(failure)[:60]))
@@ -203,7 +208,7 @@ def run_all(chosen, form, seed):
             close_scene(scene, [])
             scene = None
             continue
-        failed = outcome.hard or (outcome.soft if form == "long" else bars.generous(outcome.soft))
+        failed = outcome.hard or bars.missed_times(outcome, form)
         if failed:
             failed_names.append(attack.name)
         tell(outcome, failed)
