@@ -19,6 +19,7 @@ class Attack:
     short: bool = False      # part of the short form
     sanitized: bool = False  # and of the one for sanitized builds
     seconds: float = 5.0     # in the long form; 1 in the short one
+    lanes: int = 1           # it has at a time, for what it may make the victim hold
     serve: str = "all"       # "peers": the victim's application takes no notifications
     inside: bool = False     # act(scene) in the driver, beside the victim's line; else act(context) in a process of its own
     low_fds: int = 0         # a victim of its own with so many descriptors
@@ -85,6 +86,33 @@ def swallow(sock):
         return True
 
 
+def pour_within_window(context, floods):
+    """As a correct peer paces itself: the next block of a flood when the last one is answered, 64 bytes for each frame.
+    Returns True if the victim ended one of them."""
+    answered = [0] * len(floods)
+    while context.left() > 0:
+        moved = False
+        for index, flood in enumerate(floods):
+            try:
+                came = len(wire.never_wait(flood.lane.sock).recv(1 << 16))
+                if came == 0:
+                    return True
+                answered[index] += came
+                moved = True
+            except BlockingIOError:
+                pass
+            except OSError:
+                return True
+            try:
+                if flood.pending or answered[index] >= flood.sent * wire.HEADER_BYTES:
+                    moved |= flood.push()
+            except OSError:
+                return True
+        if not moved:
+            select.select([flood.lane.sock for flood in floods], [], [], min(0.05, max(0, context.left())))
+    return False
+
+
 def pour(context, floods, read):
     """Pushes floods until time is up. Returns True if the victim ended one of them."""
     while context.left() > 0:
@@ -102,7 +130,7 @@ def pour(context, floods, read):
     return False
 
 
-def flood_again(context, make, lanes=1, read=False):
+def flood_again(context, make, lanes=1, read=False, paced=False):
     """Floods made by make(lane) on each lane of a session; a new session when the victim ends it."""
     frames = ended = 0
     while context.left() > 0:
@@ -113,7 +141,7 @@ def flood_again(context, make, lanes=1, read=False):
             time.sleep(0.05)
             continue
         floods = [make(lane) for lane in session.lanes]
-        ended += pour(context, floods, read)
+        ended += pour_within_window(context, floods) if paced else pour(context, floods, read)
         frames += sum(flood.sent for flood in floods)
         session.close()
     return f"{frames} frames, {ended} sessions ended by the victim"

@@ -9,16 +9,17 @@ SLACK_MS = {"small": 2.0, "medium": 2.0, "anew": 20.0}
 WORST_MS = 50.0  # beyond the quiet worst (strangers: beyond twice that)
 # In the short form machines are shared by many tests: times fail it only when both of these are passed.
 GENEROUS_RATIO, GENEROUS_MS = 10.0, 1000.0
-# What one hostile peer can make an engine of default options hold: docs/security.md.
-HELD_MIB = 64.0
+# What hostile peers can make an engine of default options hold (docs/security.md, "After authentication"): so much for
+# each lane, and the inbox where the application does not read. And the allocator's slack.
+LANE_MIB, INBOX_MIB, ALLOCATOR_MIB = 1.0, 256.0, 16.0
 BACK_SECONDS = 10.0
 # Slack: the allocator's, and a session of the client that connects anew.
 BACK_MIB, BACK_FDS, BACK_THREADS = 16.0, 4, 1
 IDLE_CORES = 0.5
 TEXT = (f"bars: median and mean of the honest x{STRANGER_RATIO:.0f} (strangers) or x{PEER_RATIO:.0f} (peers) + "
         f"{SLACK_MS['small']:.0f} ms lasting, {SLACK_MS['anew']:.0f} ms anew; worst beyond quiet (twice that for strangers) "
-        f"{WORST_MS:.0f} ms; {HELD_MIB:.0f} MiB held; back within {BACK_SECONDS:.0f} s (+{BACK_MIB:.0f} MiB, {BACK_FDS} fds, "
-        f"{BACK_THREADS} thread)")
+        f"{WORST_MS:.0f} ms; held {ALLOCATOR_MIB:.0f} MiB + {LANE_MIB:.0f} per lane + {INBOX_MIB:.0f} of notifications that "
+        f"nobody takes; back within {BACK_SECONDS:.0f} s (+{BACK_MIB:.0f} MiB, {BACK_FDS} fds, {BACK_THREADS} thread)")
 
 
 @dataclasses.dataclass
@@ -68,6 +69,10 @@ class Outcome:
         return what in SLACK_MS and not (what == "anew" and self.attack.anew_may_fail)
 
 
+def may_hold(attack):
+    return ALLOCATOR_MIB + LANE_MIB * attack.lanes + (INBOX_MIB if attack.serve == "peers" else 0)
+
+
 def judge(outcome, judge_memory=True):
     """Fills `hard` (facts) and `soft` (times)."""
     attack, hard, soft = outcome.attack, outcome.hard, outcome.soft
@@ -78,8 +83,8 @@ def judge(outcome, judge_memory=True):
     failures = [f for f in outcome.failures if not (attack.anew_may_fail and f.startswith("anew"))]
     if failures:
         hard.append(f"{len(failures)} honest failures: {failures[0][:100]}")
-    if judge_memory and outcome.held > HELD_MIB:
-        hard.append(f"held {outcome.held:.0f} MiB > {HELD_MIB:.0f}")
+    if judge_memory and outcome.held > may_hold(attack):
+        hard.append(f"held {outcome.held:.0f} MiB > {may_hold(attack):.0f}")
     if outcome.back < 0:
         hard.append("not back after {:.0f} s: {:+.0f} MiB, {:+d} fds, {:+d} threads".format(
             BACK_SECONDS, outcome.after[0] - outcome.before[0], outcome.after[1] - outcome.before[1],

@@ -38,13 +38,13 @@ def alive(lane):
         return False
 
 
-@attack(PEER)
+@attack(PEER, lanes=4)
 def notify_heads_1_lane(context):
     """Heads of 16 MiB notifications without a byte of them, one lane in each of four sessions."""
     return heads(context, 1)
 
 
-@attack(PEER, short=True)
+@attack(PEER, short=True, lanes=256)
 def notify_heads_64_lanes(context):
     """The same on 64 lanes."""
     return heads(context, 64)
@@ -77,7 +77,7 @@ def lane_down_unread(context):
     return flood_again(context, lambda lane: wire.Flood(lane, wire.LANE_DOWN, chunk=63))
 
 
-@attack(PEER)
+@attack(PEER, lanes=8)
 def lane_down_answered(context):
     """The same on eight lanes, answers read."""
     return flood_again(context, lambda lane: wire.Flood(lane, wire.LANE_DOWN, chunk=63), lanes=8, read=True)
@@ -123,7 +123,7 @@ def notify_ids_far_apart(context):
     return flood_again(context, lambda lane: wire.Flood(lane, wire.NOTIFY, payload=b"", vary=gaps), read=True)
 
 
-@attack(PEER, short=True, sanitized=True, seconds=6)
+@attack(PEER, short=True, sanitized=True, seconds=6, lanes=16)
 def answers_to_reads_unread(context):
     """A full window of READs of a megabyte on each of 16 lanes; no byte of the answers is read."""
     region = context.regions["readable"].id
@@ -145,7 +145,7 @@ def answers_to_reads_unread(context):
     return f"{made} sessions, {made * 256} MiB asked for"
 
 
-@attack(PEER)
+@attack(PEER, lanes=8)
 def reads_beyond_the_window(context):
     """READs of a megabyte on eight lanes, far more than a window of them; no byte of the answers is read."""
     region = context.regions["readable"].id
@@ -200,13 +200,39 @@ def small_frames_1_lane(context):
     return tiny_writes(context, 1)
 
 
-@attack(PEER, short=True, sanitized=True)
+@attack(PEER, short=True, sanitized=True, lanes=64)
 def small_frames_64_lanes(context):
     """The same on 64 lanes."""
     return tiny_writes(context, 64)
 
 
-@attack(PEER)
+def correct_writes(context, lanes):
+    region = context.regions["writable"].id
+    return flood_again(context, lambda lane: wire.Flood(lane, wire.WRITE, payload=b"x", transfer=9, pieces=1, block=8,
+                                                        region=region, aux=lane.epoch, vary={12: number_from()}),
+                       lanes=lanes, paced=True)
+
+
+@attack(PEER, lanes=8)
+def small_writes_in_window_8_lanes(context):
+    """WRITEs of one byte on eight lanes, never more than half a window of them: what no receiver can refuse."""
+    return correct_writes(context, 8)
+
+
+@attack(PEER, short=True, sanitized=True, lanes=64)
+def small_writes_in_window_64_lanes(context):
+    """The same on 64 lanes."""
+    return correct_writes(context, 64)
+
+
+@attack(PEER, serve="peers")
+def notify_in_window(context):
+    """Empty notifications with ascending ids, never more than 64 without an answer, and an application that takes none."""
+    return flood_again(context, lambda lane: wire.Flood(lane, wire.NOTIFY, payload=b"", block=64,
+                                                        vary={16: number_from(1)}), paced=True)
+
+
+@attack(PEER, lanes=64)
 def pings_64_lanes(context):
     """Pings on 64 lanes as fast as they go, answers read."""
     return flood_again(context, lambda lane: wire.Flood(lane, wire.PING, aux=1), lanes=64, read=True)
@@ -233,13 +259,13 @@ def silent_after(context, first, lanes=8):
     return f"{len(sessions)} sessions of {lanes} lanes"
 
 
-@attack(PEER)
+@attack(PEER, lanes=64)
 def half_a_frame(context):
     """32 of 64 bytes of a head, and silence, on 64 lanes."""
     return silent_after(context, lambda lane: lane.frame(wire.PING)[:32])
 
 
-@attack(PEER)
+@attack(PEER, lanes=64)
 def half_a_payload(context):
     """Half the payload of a WRITE, and silence, on 64 lanes."""
     region = context.regions["writable"].id
@@ -247,7 +273,7 @@ def half_a_payload(context):
                                                           aux=lane.epoch) + bytes(32768))
 
 
-@attack(PEER)
+@attack(PEER, lanes=64)
 def slow_payload(context):
     """A WRITE of a megabyte that comes byte by byte, on 64 lanes."""
     region = context.regions["writable"].id
@@ -342,7 +368,7 @@ class Fuzzer:
         return lane.frame(kind, body, **fields)
 
 
-@attack(PEER, short=True, sanitized=True, seconds=60)
+@attack(PEER, short=True, sanitized=True, seconds=60, lanes=4)
 def fuzzed_frames(context):
     """Sessions of frames of every type, most of them right, one in ten with a field at random (seeded)."""
     fuzzer, frames = Fuzzer(context), 0
@@ -383,7 +409,7 @@ def bye_and_more(context):
     return "{} sessions, {} cut".format(*context.until_over(once))
 
 
-@attack(PEER, short=True, sanitized=True)
+@attack(PEER, short=True, sanitized=True, lanes=8)
 def lanes_dropped_midway(context):
     """Sessions of eight lanes that are reset inside a payload, again and again."""
     region = context.regions["writable"].id

@@ -309,17 +309,16 @@ class Flood:
     """Very many equal frames, each with the next sequence number. `vary` maps a field's offset in the header to
     a function of the frame's number that gives 4 bytes of it (array of unsigned 32 bit numbers in, the same out)."""
 
-    BLOCK = 16384
-
-    def __init__(self, lane, kind, vary=None, payload=None, **fields):
+    def __init__(self, lane, kind, vary=None, payload=None, block=16384, **fields):
         self.lane = lane
+        self.frames = block
         self.vary = vary or {}
         start, lane.sequence = lane.sequence, 0
         one = lane.frame(kind, payload, **fields)
         lane.sequence = start
         self.stride = len(one)
         self.trailer_at = self.stride - TRAILER_BYTES + 8 if payload is not None else None
-        self.block = bytearray(one * self.BLOCK)
+        self.block = bytearray(one * self.frames)
         self.pending = memoryview(b"")
         self.sent = 0  # frames handed to the socket in whole blocks
 
@@ -330,20 +329,20 @@ class Flood:
 
     def next_block(self):
         first = self.lane.sequence
-        numbers = array.array("I", [n & 0xffffffff for n in range(first, first + self.BLOCK)])
+        numbers = array.array("I", [n & 0xffffffff for n in range(first, first + self.frames)])
         self.put(8, numbers)
         if self.trailer_at is not None:
             self.put(self.trailer_at, numbers)
         for at, function in self.vary.items():
             self.put(at, function(numbers))
-        self.lane.sequence += self.BLOCK
+        self.lane.sequence += self.frames
         return memoryview(bytes(self.block))
 
     def push(self):
         """Sends what fits without waiting; False if the socket takes nothing now."""
         if not self.pending:
             self.pending = self.next_block()
-            self.sent += self.BLOCK
+            self.sent += self.frames
         try:
             count = never_wait(self.lane.sock).send(self.pending)
         except (BlockingIOError, InterruptedError):
