@@ -1,9 +1,12 @@
 #include "engine.h"
 
+#include <cinttypes>
+#include <cstdio>
 #include <vector>
 
 #include "metadata.h"
 #include "params.h"
+#include "range_blob.h"
 #include "request.h"
 #include "status.h"
 
@@ -40,6 +43,13 @@ bool make_pieces(const nixl_meta_dlist_t& local, const nixl_meta_dlist_t& remote
     ++there;
   }
   return true;
+}
+
+std::string text_of(const RangePlace& place, uint64_t length) {
+  char text[96];
+  snprintf(text, sizeof text, "%" PRIu64 " bytes at %#" PRIx64 " of device %" PRIu64, length,
+           place.base, place.device);
+  return text;
 }
 
 std::chrono::microseconds whole_us(double us) {
@@ -95,7 +105,7 @@ nixl_status_t TcpxEngine::registerMem(const nixlBlobDesc& mem, const nixl_mem_t&
   tcpx_region region = 0;
   tcpx_code code = ranges_->add(mem.addr, mem.len, &region);
   if (code != TCPX_OK) return failed(code, "registering memory");
-  out = new LocalMD(region, mem.addr, mem.len);
+  out = new LocalMD(region, mem.addr, mem.len, mem.devId);
   return NIXL_SUCCESS;
 }
 
@@ -105,39 +115,53 @@ nixl_status_t TcpxEngine::deregisterMem(nixlBackendMD* meta) {
   return code == TCPX_OK ? NIXL_SUCCESS : failed(code, "deregistering memory");
 }
 
-nixl_status_t TcpxEngine::getPublicData(const nixlBackendMD* meta, std::string& out) const {
+tcpx_code TcpxEngine::export_region(tcpx_region region, std::string* out) const {
   tcpx::Bytes bytes;
-  auto* md = static_cast<const LocalMD*>(meta);
   tcpx_code code = tcpx::detail::fill(bytes, [&](void* to, size_t* length) {
-                     return tcpx_region_export(engine_.raw(), md->region, to, length);
+                     return tcpx_region_export(engine_.raw(), region, to, length);
                    }).code();
+  out->assign(bytes.begin(), bytes.end());  // `out` may still hold another range's description
+  return code;
+}
+
+nixl_status_t TcpxEngine::getPublicData(const nixlBackendMD* meta, std::string& out) const {
+  auto* md = static_cast<const LocalMD*>(meta);
+  tcpx_code code = export_region(md->region, &out);
   if (code != TCPX_OK) return failed(code, "describing memory");
-  out.assign(bytes.begin(), bytes.end());  // `out` still holds another range's description
+  add_place({md->base, md->device}, &out);
   return NIXL_SUCCESS;
 }
 
 nixl_status_t TcpxEngine::loadLocalMD(nixlBackendMD* input, nixlBackendMD*& out) {
+  auto* md = static_cast<const LocalMD*>(input);
   std::string description;
-  if (nixl_status_t status = getPublicData(input, description); status != NIXL_SUCCESS)
-    return status;
   tcpx_remote_region region;
-  tcpx_code code = tcpx_region_import(description.data(), description.size(), &region);
+  tcpx_code code = export_region(md->region, &description);
+  if (code == TCPX_OK) code = tcpx_region_import(description.data(), description.size(), &region);
   if (code != TCPX_OK) return failed(code, "describing memory");
-  out = new RemoteMD(region, static_cast<const LocalMD*>(input)->base);
+  out = new RemoteMD(region, md->base);
   return NIXL_SUCCESS;
 }
 
+// NIXL carries address, length and device beside what getPublicData gave it, without a check.
 nixl_status_t TcpxEngine::loadRemoteMD(const nixlBlobDesc& input, const nixl_mem_t& type,
                                        const std::string& agent, nixlBackendMD*& out) {
   if (type != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
   if (connections_->find(agent) == nullptr) return NIXL_ERR_NOT_FOUND;
+  RangePlace place;
+  std::string description;
+  if (!split_place(input.metaInfo, &place, &description)) {
+    log_.log(TCPX_LOG_ERROR,
+             "memory of " + quoted(agent) + ": its description is damaged, or of another version");
+    return NIXL_ERR_MISMATCH;
+  }
   tcpx_remote_region region;
-  tcpx_code code = tcpx_region_import(input.metaInfo.data(), input.metaInfo.size(), &region);
+  tcpx_code code = tcpx_region_import(description.data(), description.size(), &region);
   if (code != TCPX_OK) return failed(code, "loading memory of " + quoted(agent));
-  if (region.length != input.len) {
-    log_.log(TCPX_LOG_ERROR, "memory of " + quoted(agent) + ": " + std::to_string(input.len) +
-                                 " bytes, but its description says " +
-                                 std::to_string(region.length));
+  if (region.length != input.len || place != RangePlace{input.addr, input.devId}) {
+    log_.log(TCPX_LOG_ERROR, "memory of " + quoted(agent) + ": " +
+                                 text_of({input.addr, input.devId}, input.len) +
+                                 ", but its description says " + text_of(place, region.length));
     return NIXL_ERR_MISMATCH;
   }
   out = new RemoteMD(region, input.addr);

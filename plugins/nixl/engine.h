@@ -62,6 +62,7 @@ class TcpxEngine final : public nixlBackendEngine {
   nixl_status_t genNotif(const std::string& agent, const std::string& message) const override;
 
  private:
+  tcpx_code export_region(tcpx_region region, std::string* out) const;
   bool start(const nixlBackendInitParams& params);
   // Says why (this thread's last error) and gives NIXL's code for it.
   nixl_status_t failed(tcpx_code code, const std::string& what) const;

@@ -126,6 +126,66 @@ TEST(NixlBackend, RefusesWhatItCannotDo) {
   EXPECT_LT(beyond.status(), 0);
 }
 
+// What NIXL carries from one agent to the other about a range, with each of its bits wrong once: it
+// is refused, or what is read is right all the same.
+TEST(NixlBackend, AFlippedBitInARangesMetadataIsRefusedOrHarmless) {
+  constexpr size_t kSize = 4096;
+  Two two(kSize);
+  two.at_b.fill(3, 0, kSize);
+  const nixlBlobDesc right = two.at_b.blob();
+  size_t loaded = 0;
+  auto try_it = [&](const nixlBlobDesc& wrong, const std::string& what) {
+    nixlBackendMD* md = nullptr;
+    if (two.a->loadRemoteMD(wrong, DRAM_SEG, "b", md) != NIXL_SUCCESS) return;
+    ++loaded;
+    // As the core does: it looks for the address in the range it was told of.
+    List here, there;
+    here.add(two.at_a.at(), 16, two.at_a.md);
+    uintptr_t asked = std::max<uintptr_t>(wrong.addr, right.addr);
+    there.add(reinterpret_cast<const uint8_t*>(asked), 16, md);
+    nixlBackendReqH* handle = nullptr;
+    if (asked - wrong.addr + 16 <= wrong.len &&
+        two.a->prepXfer(NIXL_READ, here.get(), there.get(), "b", handle, nullptr) == NIXL_SUCCESS) {
+      two.at_a.set(kPoison);
+      nixl_status_t status =
+          two.a->postXfer(NIXL_READ, here.get(), there.get(), "b", handle, nullptr);
+      eventually([&] { return (status = two.a->checkXfer(handle)) != NIXL_IN_PROG; });
+      if (status == NIXL_SUCCESS && asked - right.addr + 16 <= kSize) {
+        EXPECT_EQ(memcmp(two.at_a.at(), two.at_b.at(asked - right.addr), 16), 0)
+            << what << ": other bytes than were asked for";
+      }
+      two.a->releaseReqH(handle);
+    }
+    two.a->unloadMD(md);
+  };
+  for (int bit = 0; bit < 64; ++bit) {
+    nixlBlobDesc wrong = right;
+    wrong.addr ^= uint64_t{1} << bit;
+    try_it(wrong, "address, bit " + std::to_string(bit));
+    wrong = right;
+    wrong.len ^= uint64_t{1} << bit;
+    try_it(wrong, "length, bit " + std::to_string(bit));
+    wrong = right;
+    wrong.devId ^= uint64_t{1} << bit;
+    try_it(wrong, "device, bit " + std::to_string(bit));
+  }
+  for (size_t bit = 0; bit < right.metaInfo.size() * 8; ++bit) {
+    nixlBlobDesc wrong = right;
+    wrong.metaInfo[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    try_it(wrong, "description, bit " + std::to_string(bit));
+  }
+  EXPECT_EQ(loaded, 0u) << "each of them can be told";
+  for (size_t size = 0; size < right.metaInfo.size(); ++size) {
+    nixlBlobDesc cut = right;
+    cut.metaInfo.resize(size);
+    try_it(cut, "cut to " + std::to_string(size));
+  }
+  EXPECT_EQ(loaded, 0u);
+  Request read(two.a, NIXL_READ, {two.at_a}, "b", {two.at_b}, kSize);
+  EXPECT_EQ(read.run(), NIXL_SUCCESS);
+  EXPECT_TRUE(two.at_a.holds(3, 0, kSize));
+}
+
 // Every function that the core may call, at the same time, on both agents.
 TEST(NixlBackend, ManyThreads) {
   constexpr size_t kWorkers = 2, kKeepers = 2, kSlot = 40'001;
