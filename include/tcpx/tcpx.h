@@ -164,6 +164,17 @@ TCPX_API tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer peer, tcpx_peer_
 /* Works before any connection exists. Zero access bits: usable as the local side only. */
 TCPX_API tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length,
                                  uint32_t access, tcpx_region* region);
+/* The same, for these peers only; others are refused with TCPX_ACCESS_DENIED, whatever they know of
+ * it. `peers` may be NULL with a count of 0: for nobody yet. A peer that is disconnected and comes
+ * again is another peer. Region descriptions do not say for whom a region is. */
+TCPX_API tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length,
+                                     uint32_t access, const tcpx_peer* peers, size_t count,
+                                     tcpx_region* region);
+/* One more peer, or one less, for a region of tcpx_register_for, also while it is suspended. Taking
+ * back is a fence as tcpx_deregister is, for that peer; TCPX_DEADLINE: it still used the memory.
+ * Giving or taking twice is fine. TCPX_UNSUPPORTED: the region is open to every peer. */
+TCPX_API tcpx_code tcpx_grant(tcpx_engine* engine, tcpx_region region, tcpx_peer peer);
+TCPX_API tcpx_code tcpx_revoke_grant(tcpx_engine* engine, tcpx_region region, tcpx_peer peer);
 /* A fence: when it returns, no later byte lands in the memory and none is read from it. Transfers
  * that still use it end with TCPX_REGION_REVOKED. */
 TCPX_API tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region);
@@ -172,12 +183,13 @@ TCPX_API tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region);
  * tcpx_resume makes it name the same memory again, so that descriptions peers hold are good again.
  * The memory may be freed meanwhile, if it is valid again before tcpx_resume. tcpx_deregister ends
  * a suspended region too.
- * The fence covers what has reached this engine. A peer's transfer that has nothing here at the
- * time, and nothing until tcpx_resume, goes on after it. */
+ * A transfer that a peer has posted before tcpx_resume never touches the memory after it, whether
+ * anything of it had reached this engine or not: it ends with TCPX_STALE_REGION. */
 TCPX_API tcpx_code tcpx_suspend(tcpx_engine* engine, tcpx_region region);
-/* If a peer used the region when it was suspended or since, waits, at most half a second, until
- * nothing of that can arrive any more. TCPX_BUSY: the peer does not answer; deregister the region
- * and register the memory anew. TCPX_NOT_FOUND: the region is not suspended. */
+/* Tells every peer and waits, half a second at most, until all have heard, so that what they post
+ * after this has returned is served. A peer that does not answer (a stopped process) is waited for
+ * once; what it posts before it has heard is refused with TCPX_STALE_REGION. TCPX_NOT_FOUND: the
+ * region is not suspended. */
 TCPX_API tcpx_code tcpx_resume(tcpx_engine* engine, tcpx_region region);
 
 /* A region as a peer names it. Value type; make one with tcpx_region_import. */

@@ -174,6 +174,14 @@ class Engine {
   Result register_memory(void* address, uint64_t length, uint32_t access, tcpx_region* region) {
     return tcpx_register(raw(), address, length, access, region);
   }
+  Result register_for(void* address, uint64_t length, uint32_t access,
+                      const std::vector<tcpx_peer>& peers, tcpx_region* region) {
+    return tcpx_register_for(raw(), address, length, access, peers.data(), peers.size(), region);
+  }
+  Result grant(tcpx_region region, tcpx_peer peer) { return tcpx_grant(raw(), region, peer); }
+  Result revoke_grant(tcpx_region region, tcpx_peer peer) {
+    return tcpx_revoke_grant(raw(), region, peer);
+  }
   Result deregister(tcpx_region region) { return tcpx_deregister(raw(), region); }
   Result suspend(tcpx_region region) { return tcpx_suspend(raw(), region); }
   Result resume(tcpx_region region) { return tcpx_resume(raw(), region); }

@@ -15,7 +15,6 @@ tcpx_code Ranges::add(uintptr_t base, uint64_t length, tcpx_region* region) {
   } else if (found->second.users == 0) {
     Range& range = found->second;
     tcpx_code code = tcpx_resume(engine_, range.region);
-    if (code == TCPX_BUSY) code = replace(key, &range);
     suspended_.erase(range.suspended);
     if (code != TCPX_OK) {
       ranges_.erase(found);
@@ -25,14 +24,6 @@ tcpx_code Ranges::add(uintptr_t base, uint64_t length, tcpx_region* region) {
   ++found->second.users;
   *region = found->second.region;
   return TCPX_OK;
-}
-
-// Peers still write to the old id: a stable description is worth less than their bytes in what the
-// memory holds by now.
-tcpx_code Ranges::replace(const Key& key, Range* range) {
-  (void)tcpx_deregister(engine_, range->region);
-  return tcpx_register(engine_, reinterpret_cast<void*>(key.first), key.second,
-                       TCPX_REMOTE_READ | TCPX_REMOTE_WRITE, &range->region);
 }
 
 tcpx_code Ranges::remove(uintptr_t base, uint64_t length) {

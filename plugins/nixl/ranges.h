@@ -33,7 +33,6 @@ class Ranges {
     std::list<Key>::iterator suspended{};  // while suspended
   };
   void keep_suspended_locked(const Key& key, Range& range);
-  tcpx_code replace(const Key& key, Range* range);
 
   tcpx_engine* const engine_;
   std::mutex mu_;

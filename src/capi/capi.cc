@@ -243,6 +243,25 @@ tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length, uin
   return guarded([&] { return engine->engine->register_memory(address, length, access, region); });
 }
 
+tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
+                            const tcpx_peer* peers, size_t count, tcpx_region* region) {
+  if (engine == nullptr || region == nullptr) return bad("engine and region must not be null");
+  if (peers == nullptr && count > 0) return bad("peers must not be null when count is not 0");
+  return guarded([&] {
+    return engine->engine->register_for(address, length, access, {peers, count}, region);
+  });
+}
+
+tcpx_code tcpx_grant(tcpx_engine* engine, tcpx_region region, tcpx_peer peer) {
+  if (engine == nullptr) return bad("engine must not be null");
+  return guarded([&] { return engine->engine->grant(region, peer); });
+}
+
+tcpx_code tcpx_revoke_grant(tcpx_engine* engine, tcpx_region region, tcpx_peer peer) {
+  if (engine == nullptr) return bad("engine must not be null");
+  return guarded([&] { return engine->engine->revoke_grant(region, peer); });
+}
+
 tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region) {
   if (engine == nullptr) return bad("engine must not be null");
   return guarded([&] { return engine->engine->deregister(region); });
@@ -279,7 +298,7 @@ tcpx_code tcpx_region_import(const void* bytes, size_t length, tcpx_remote_regio
     if (!status) return status;
     *region = {};
     std::copy(description.uid.begin(), description.uid.end(), region->engine_id);
-    region->id = tcpx::make_region_id(description.slot, description.generation);
+    region->id = description.id;
     region->length = description.length;
     region->access = description.access;
     return {};

@@ -69,6 +69,7 @@ wire::Hello Connector::hello() const {
   out.offers_net = host_.offers_net();
   out.chunk_bytes = host_.options().chunk_bytes;
   out.window = host_.options().window;
+  out.epoch = peer_->shared().epoch.load();
   out.name = host_.options().name;
   return out;
 }
@@ -127,6 +128,7 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
   peer_->established(handshake.challenge().uid, welcome.name, welcome.session,
                      host_.options().chunk_bytes, std::min(welcome.window, host_.options().window),
                      handshake.session_key());
+  peer_->start_epochs(welcome.epoch, handshake.hello().epoch);
   wire::Address first = rails_[next_rail_ - 1].remote;
   if (Status adopted = host_.adopt_lane(*peer_, 0, handshake); !adopted) return give_up(adopted);
   join_lanes(welcome, first);
@@ -145,6 +147,7 @@ void Connector::join_lanes(const wire::Welcome& welcome, const wire::Address& fi
   join.session = session_;
   join.target_uid = peer_->uid();
   join.lanes = 1;
+  join.epoch = 0;
   join.chunk_bytes = 0;
   for (uint32_t index = 1; index < std::min(lanes_, welcome.lanes); ++index) {
     join.lane = index;

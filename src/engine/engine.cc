@@ -306,6 +306,7 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
   welcome->window =
       hello.window == 0 ? shared_.options.window : std::min(hello.window, shared_.options.window);
   welcome->name = shared_.options.name;
+  welcome->epoch = shared_.epoch.load();
   welcome->addresses = advertised_;
   welcome->uses_net = hello.offers_net && net_ != nullptr;
   if (shared_.options.require_path == "net" && !welcome->uses_net)
@@ -383,6 +384,7 @@ void EngineCore::accepted(Handshake& handshake) {
   peer->expect_lanes(welcome.lanes);
   peer->established(hello.uid, hello.name, welcome.session, shared_.options.chunk_bytes,
                     welcome.window, handshake.session_key());
+  peer->start_epochs(hello.epoch, welcome.epoch);
   {
     std::lock_guard lock(mu_);
     sessions_[welcome.session] = peer;
@@ -584,42 +586,37 @@ Status EngineCore::register_memory(void* base, uint64_t length, uint32_t access,
 
 Status EngineCore::deregister(uint64_t region) {
   if (shared_.regions.drop_suspended(region)) return {};
-  bool in_use = false;
-  if (Status status = retire_region(region, &in_use); !status) return status;
+  if (Status status = retire_region(region); !status) return status;
   shared_.regions.recycle(region);
   return {};
 }
 
 Status EngineCore::suspend(uint64_t region) {
-  bool in_use = false;
-  if (Status status = retire_region(region, &in_use); !status) return status;
-  shared_.regions.suspend(region, in_use);
+  if (Status status = retire_region(region); !status) return status;
+  shared_.regions.suspend(region);
   return {};
 }
 
-// A peer that was refused gives the transfer up, but may have sent more of it on other lanes. After
-// one round trip it knows of the refusal; after another one, what it sent until then is refused
-// too.
+// Peers are told, so that what they post from now on is not refused for nothing.
 Status EngineCore::resume(uint64_t region) {
-  std::vector<std::shared_ptr<Peer>> peers;
-  {
-    std::lock_guard lock(mu_);
-    for (auto& [id, peer] : peers_) peers.push_back(peer);
-  }
-  Status status = shared_.regions.resume(region);
+  if (Status status = shared_.regions.resume(region, &shared_.epoch); !status) return status;
+  uint64_t epoch = shared_.epoch.load();
+  std::vector<std::shared_ptr<Peer>> peers = all_peers();
+  for (auto& peer : peers) peer->tell_epoch();
   Nanos give_up = now_ns() + kLongestResume;
-  while (status.code() == TCPX_BUSY && now_ns() < give_up) {
-    shared_.regions.forget_refusals(region);
-    for (int times = 0; times < 2; ++times)
-      for (auto& peer : peers)
-        if (!peer->round_trip(give_up)) return status;
-    status = shared_.regions.resume(region);
-  }
-  return status;
+  for (auto& peer : peers) peer->await_epoch_heard(epoch, give_up);
+  return {};
 }
 
-// The fence: afterwards the id names nothing and nobody touches its memory. *in_use: somebody did.
-Status EngineCore::retire_region(uint64_t region, bool* in_use) {
+std::vector<std::shared_ptr<Peer>> EngineCore::all_peers() {
+  std::vector<std::shared_ptr<Peer>> peers;
+  std::lock_guard lock(mu_);
+  for (auto& [id, peer] : peers_) peers.push_back(peer);
+  return peers;
+}
+
+// The fence: afterwards the id names nothing and nobody touches its memory.
+Status EngineCore::retire_region(uint64_t region) {
   RegionView view;
   if (Status status = shared_.regions.describe(region, &view); !status) return status;
   if (Status status = shared_.regions.retire(region); !status) return status;
@@ -636,7 +633,6 @@ Status EngineCore::retire_region(uint64_t region, bool* in_use) {
     auto hold = Peer::Hold::kNone;
     for (auto& peer : peers) hold = std::max(hold, peer->revoke_remote(region));
     if (hold == Peer::Hold::kNone) break;
-    *in_use = true;
     if (hold == Peer::Hold::kForEver)
       return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
                     "the net plugin hangs in a call and may still use the region's memory; do not "
@@ -656,7 +652,7 @@ Status EngineCore::retire_region(uint64_t region, bool* in_use) {
 Status EngineCore::describe_region(uint64_t region, wire::RegionDescription* out) {
   RegionView view;
   if (Status status = shared_.regions.describe(region, &view); !status) return status;
-  *out = {uid_, region_slot(region), region_generation(region), view.length, view.access};
+  *out = {uid_, region, view.length, view.access};
   return {};
 }
 

@@ -40,6 +40,11 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status find_peer(uint64_t id, std::shared_ptr<Peer>* out);
 
   Status register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region);
+  // For these peers only, and who is granted it later.
+  Status register_for(void* base, uint64_t length, uint32_t access, std::span<const uint64_t> peers,
+                      uint64_t* region);
+  Status grant(uint64_t region, uint64_t peer);
+  Status revoke_grant(uint64_t region, uint64_t peer);
   Status deregister(uint64_t region);
   Status suspend(uint64_t region);
   Status resume(uint64_t region);
@@ -69,7 +74,10 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::string interface_of(int fd) const;
   bool on_this_host(const wire::Address& address) const;
   void forget_ended_inbound_locked();
-  Status retire_region(uint64_t region, bool* in_use);
+  Status retire_region(uint64_t region);
+  std::vector<std::shared_ptr<Peer>> all_peers();
+  Status revoke_for(Peer& peer, uint64_t region);
+  void forget_grants(std::unique_ptr<const Grants> old);
   LineLimit refusal_lines_{"connections were refused"};  // service thread
 
   // HandshakeHost, ServiceOwner, ConnectorHost: service thread.

@@ -1,5 +1,6 @@
 // A peer's session: its lanes from the first to the last, and what is known about it. The rest of
-// Peer: peer_transfers.cc, peer_fences.cc, peer_notices.cc, peer_lost_lanes.cc, peer_watch.cc.
+// Peer: peer_transfers.cc, peer_fences.cc, peer_notices.cc, peer_lost_lanes.cc, peer_watch.cc,
+// peer_epochs.cc.
 #include "engine/peer.h"
 
 #include <algorithm>
@@ -97,6 +98,8 @@ bool Peer::became_up_locked() {
   for (auto& lane : lanes_)
     if (lane && lane->open() && !lane->settled()) return false;
   state_ = State::kUp;
+  // Posted when nothing could be known: they count from now.
+  for (auto& transfer : live_) transfer->epoch = epoch_of_peer_.load();
   changed_.notify_all();
   for (auto& lane : lanes_)
     if (lane && lane->open()) lane->wake();

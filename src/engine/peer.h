@@ -69,6 +69,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // ---- session ----
   void established(const wire::Uid& uid, std::string name, uint64_t session, uint64_t chunk_bytes,
                    uint32_t window, const auth::Key& session_key);
+  // What the handshake has told either side, before there is a lane. See peer_epochs.cc.
+  void start_epochs(uint64_t of_peer, uint64_t ours);
   // Takes over an authenticated socket as lane `index`. Any thread but a loop's.
   Status add_lane(uint32_t index, const LaneFactory& factory, bool own_loop);
   // Inbound: how many lanes the client announced; it may bring each of them once.
@@ -107,8 +109,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // Stops lanes from reading or writing this region for the peer. Whether they still touch it.
   enum class Hold { kNone, kMoving, kForEver };
   Hold revoke_remote(uint64_t region);
-  // Both sides have handled what the other had sent before, on every lane. False: not in time.
-  bool round_trip(Nanos deadline);
+  // Tells the peer of our epoch, and waits until it has heard of this one or a later one, unless
+  // an answer of that kind is due since earlier.
+  void tell_epoch();
+  void await_epoch_heard(uint64_t epoch, Nanos deadline);
   // Nothing uses the memory any more and it is about to be freed.
   void forget_memory(const void* base, uint64_t length);
   Status notify(std::shared_ptr<Notice> notice, Nanos deadline);
@@ -122,6 +126,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   tcpx_code notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes);
   Status notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code);
   tcpx_code notice_behind_arrived(std::vector<uint8_t>&& bytes);
+  void hear_epoch(uint64_t of_peer);
+  void epoch_was_heard(uint64_t ours);
   void lane_down_asked(uint32_t index);
   void lane_down_confirmed(uint32_t index, const NoticesBrought& brought);
   void lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
@@ -136,6 +142,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   State state();
   Status end_status();
   uint64_t session() const { return session_.load(); }  // 0: not established
+  uint64_t epoch_answered() const { return epoch_answered_.load(std::memory_order_relaxed); }
   uint64_t chunk_bytes() const { return chunk_bytes_; }
   uint32_t window() const { return window_; }
   const wire::Uid& uid() const { return uid_; }
@@ -224,7 +231,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   EngineShared& shared_;
   const uint64_t id_;
-  std::atomic<Nanos> polled_at_{0};  // when the last poll of a transfer returned
+  std::atomic<Nanos> polled_at_{0};                    // when the last poll of a transfer returned
+  std::atomic<uint64_t> epoch_of_peer_{kFirstEpoch};   // the latest it told us
+  std::atomic<uint64_t> epoch_answered_{kFirstEpoch};  // the latest of ours it has heard of
 
   // Set once in established(), before any lane exists and before uid_known_.
   wire::Uid uid_{};
@@ -243,6 +252,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint32_t left_ticks_ = 0, quiet_ticks_ = 0;  // since then; and without a byte on the other lanes
   uint64_t heard_leaving_ = 0;
   Nanos last_left_tick_ = 0;
+  uint64_t epoch_due_ = 0;                // one of ours it did not answer in time
   bool end_done_ = false;                 // of state_ kEnded: lanes closed, transfers ended
   std::vector<uint32_t> given_up_lanes_;  // by the peer, who waits until they are closed here
   std::set<uint32_t> confirmed_lanes_;    // we have told the peer that they are

@@ -155,20 +155,6 @@ Peer::Hold Peer::held_by(PeerLane& lane, uint64_t region) {
   return *held > 0 ? Hold::kMoving : Hold::kNone;
 }
 
-bool Peer::round_trip(Nanos deadline) {
-  std::vector<std::pair<PeerLane*, uint64_t>> waiting;
-  for (PeerLane* lane : lanes())
-    if (lane->open()) waiting.emplace_back(lane, lane->ask_ping());
-  for (;;) {
-    std::erase_if(waiting, [](auto& entry) {
-      return !entry.first->open() || entry.first->last_pong() >= entry.second;
-    });
-    if (waiting.empty()) return true;
-    if (now_ns() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-}
-
 void Peer::forget_memory(const void* base, uint64_t length) {
   for (PeerLane* lane : lanes())
     if (lane->has_own_loop())

@@ -109,13 +109,7 @@ void PeerLane::learn_rate(uint64_t bytes) {
 
 void PeerLane::fill() {
   if (!open()) return;
-  if (uint64_t asked = pings_asked_.load(); asked != ping_sent_) {
-    ping_sent_ = asked;
-    wire::Header ping;
-    ping.type = wire::FrameType::kPing;
-    ping.aux = asked;
-    send_small(ping);
-  }
+  send_ping();
   wire::Header control;
   while (peer_.next_control(&control)) send_small(control);
   while (std::shared_ptr<Notice> notice = peer_.next_notice(*this)) send_notice(std::move(notice));
@@ -128,6 +122,21 @@ void PeerLane::fill() {
     // Sending it takes a while. The other lanes want theirs first; the lane asks again behind it.
     if (long_write && shared) break;
   }
+}
+
+// Because somebody asked for a ping, or because the peer has to know of our epoch. One at a time: a
+// peer that does not read must not find a heap of them.
+void PeerLane::send_ping() {
+  uint64_t epoch = shared_.epoch.load(), asked = pings_asked_.load();
+  bool news = epoch != epoch_told_ && epoch > peer_.epoch_answered();
+  if (ping_unanswered_ || (!news && asked == ping_sent_)) return;
+  ping_unanswered_ = true;
+  ping_sent_ = asked;
+  epoch_told_ = epoch;
+  wire::Header ping;
+  ping.type = wire::FrameType::kPing;
+  ping.aux = ping.transfer = epoch;
+  send_small(ping);
 }
 
 void PeerLane::deal(ChunkWork work) {
@@ -155,6 +164,7 @@ uint64_t PeerLane::send_chunk(ChunkWork work) {
   frame->header.chunk = work.chunk;
   frame->header.piece_count = chunk.pieces;
   frame->header.payload_bytes = chunk.bytes;
+  frame->header.aux = work.epoch;
   scratch_.clear();
   transfer.plan.remote_pieces(chunk, &scratch_);
   if (chunk.pieces == 1) {
@@ -260,9 +270,10 @@ void PeerLane::count_refusal(tcpx_code code) {
 }
 
 void PeerLane::write_head(RxChunk* chunk) {
+  RegionUser user{peer_.id(), chunk->header.aux};
   for (const wire::Piece& piece : chunk->pieces) {
     uint8_t* memory = nullptr;
-    tcpx_code code = shared_.regions.resolve(piece, TCPX_REMOTE_WRITE, &memory);
+    tcpx_code code = shared_.regions.resolve(piece, TCPX_REMOTE_WRITE, user, &memory);
     if (code != TCPX_OK) {
       count_refusal(code);
       chunk->refusal = code;
@@ -290,9 +301,10 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
   TxFrame* frame = new_frame();
   frame->header.transfer = header.transfer;
   frame->header.chunk = header.chunk;
+  RegionUser user{peer_.id(), header.aux};
   for (const wire::Piece& piece : pieces) {
     uint8_t* memory = nullptr;
-    tcpx_code code = shared_.regions.resolve(piece, TCPX_REMOTE_READ, &memory);
+    tcpx_code code = shared_.regions.resolve(piece, TCPX_REMOTE_READ, user, &memory);
     if (code != TCPX_OK) {
       count_refusal(code);
       wire::Header failed;
@@ -439,6 +451,7 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
       return {};
     case wire::FrameType::kNotifyBehindAck: return notice_behind_answered(header);
     case wire::FrameType::kPing: {
+      peer_.hear_epoch(header.transfer);
       wire::Header pong;
       pong.type = wire::FrameType::kPong;
       pong.aux = header.aux;
@@ -448,7 +461,8 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
     }
     case wire::FrameType::kPong:
       peer_received_.store(header.transfer, std::memory_order_relaxed);
-      last_pong_.store(header.aux);
+      peer_.epoch_was_heard(header.aux);
+      ping_unanswered_ = false;
       return {};
     case wire::FrameType::kBye: peer_.peer_said_bye(*this); return {};
     default: return peer_error(TCPX_PROTOCOL_ERROR, "frame type without meaning here");
@@ -535,9 +549,8 @@ size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
 
 size_t PeerLane::revoke(uint64_t region) {
   auto names = [region](const std::vector<wire::Piece>& pieces) {
-    return std::any_of(pieces.begin(), pieces.end(), [region](const wire::Piece& piece) {
-      return make_region_id(piece.slot, piece.generation) == region;
-    });
+    return std::any_of(pieces.begin(), pieces.end(),
+                       [region](const wire::Piece& piece) { return piece.region == region; });
   };
   drain_placings();
   size_t moving = 0;

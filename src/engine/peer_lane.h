@@ -75,13 +75,10 @@ class PeerLane final : public LaneSink {
   bool open() const { return open_.load(std::memory_order_acquire); }
   bool started() const { return started_.load(std::memory_order_acquire); }  // it has a lane
   void wake() { loop_.wake(lane_->source_index()); }
-  // Everything that the peer sent on this lane before its answer to this ping is then handled.
-  uint64_t ask_ping() {
-    uint64_t number = pings_asked_.fetch_add(1) + 1;
+  void ask_ping() {
+    pings_asked_.fetch_add(1);
     wake();
-    return number;
   }
-  uint64_t last_pong() const { return last_pong_.load(); }
   uint32_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
   // Gives it a chunk for which it need not ask. With the peer's mu held, to an open lane that has
   // none.
@@ -177,6 +174,7 @@ class PeerLane final : public LaneSink {
   void placed(RxChunk* chunk);
   void drain_placings();
   // Small frames.
+  void send_ping();
   void send_small(wire::Header header);
   void send_notice(std::shared_ptr<Notice> notice);
   void send_notice_behind(std::shared_ptr<Notice> notice, const Outstanding& last_chunk);
@@ -207,7 +205,8 @@ class PeerLane final : public LaneSink {
   std::atomic<bool> open_{false};
   std::atomic<uint64_t> pings_asked_{0};
   uint64_t ping_sent_ = 0;
-  std::atomic<uint64_t> last_pong_{0};
+  uint64_t epoch_told_ = kFirstEpoch;  // every peer knows of the first one
+  bool ping_unanswered_ = false;
   std::atomic<uint64_t> peer_received_{0};
   std::atomic<uint32_t> in_flight_{0};
   std::atomic<bool> dealt_{false};  // dealt_work_ is the lane's; else the dealer's

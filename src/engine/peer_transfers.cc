@@ -57,6 +57,7 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
                              region));
     TransferState& t = *transfer;
     t.id = next_transfer_id_++;
+    t.epoch = epoch_of_peer_.load(std::memory_order_relaxed);
     t.home = kAnyLane;
     t.next_chunk = t.in_flight = t.settled = 0;
     t.again.clear();
@@ -299,7 +300,7 @@ ChunkWork Peer::hand_out_locked(const std::shared_ptr<TransferState>& transfer, 
   if (t.shares.size() <= lane) t.shares.resize(lanes_.size());
   t.shares[lane].bytes += t.plan.chunks[chunk].bytes;
   t.shares[lane].chunks += 1;
-  return {transfer, t.id, chunk, t.home == kAnyLane && lanes_.size() > 1};
+  return {transfer, t.id, chunk, t.epoch, t.home == kAnyLane && lanes_.size() > 1};
 }
 
 // Round robin: whether the next chunk is this lane's. A lane that is gone loses its turn; one that
@@ -365,8 +366,7 @@ void Peer::settle(const ChunkWork& work, uint32_t, tcpx_code code, const char* w
         transfer_error(code, strf("{} refused chunk {} ({} at region {:#x} offset "
                                   "{}): {}",
                                   who, work.chunk, t.plan.op == TCPX_WRITE ? "write" : "read",
-                                  make_region_id(piece.slot, piece.generation),
-                                  piece.offset + chunk.offset, code_name(code))));
+                                  piece.region, piece.offset + chunk.offset, code_name(code))));
     return;
   }
   progress_locked(work.transfer);

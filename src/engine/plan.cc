@@ -47,12 +47,10 @@ Status check_remote(const PlanRequest& request, size_t index) {
 }
 
 void add_run(Plan* plan, uint8_t* local, const tcpx_remote_piece& piece) {
-  wire::Piece remote{region_slot(piece.region->id), region_generation(piece.region->id),
-                     piece.offset, piece.length};
+  wire::Piece remote{piece.region->id, piece.offset, piece.length};
   if (!plan->runs.empty()) {
     Run& last = plan->runs.back();
-    if (last.local + last.remote.length == local && last.remote.slot == remote.slot &&
-        last.remote.generation == remote.generation &&
+    if (last.local + last.remote.length == local && last.remote.region == remote.region &&
         last.remote.offset + last.remote.length == remote.offset) {
       last.remote.length += remote.length;
       return;

@@ -17,6 +17,10 @@ namespace tcpx {
 
 class NoticeQueue;
 
+// An engine counts its resumes: regions that come back are refused to transfers that do not know of
+// that, because they were posted before. Peers are told the number, and name it (wire/frame.h).
+inline constexpr uint64_t kFirstEpoch = 1;
+
 struct EngineCounters {
   std::atomic<uint64_t> auth_failures{0};
   std::atomic<uint64_t> handshakes_refused{0};
@@ -45,6 +49,7 @@ struct EngineShared {
   EngineOptions options;
   Log log;
   RegionTable regions;
+  std::atomic<uint64_t> epoch{kFirstEpoch};
   Placer* placer = nullptr;  // null: payload is received straight into place
   std::atomic<int> driven_loops{0};
   std::vector<std::unique_ptr<Loop>> loops;

@@ -27,6 +27,7 @@ struct ChunkWork {
   std::shared_ptr<TransferState> transfer;
   uint64_t transfer_id = 0;
   uint32_t chunk = 0;
+  uint64_t epoch = 0;
   bool shared = false;               // other lanes carry parts of the transfer too
   std::shared_ptr<Notice> notice{};  // goes directly behind it
 };
@@ -55,6 +56,7 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
 
   // ---- guarded by peer->mu ----
   uint64_t id = 0;           // of this post, unique in the session
+  uint64_t epoch = 0;        // of the peer, as it was known at the post
   uint32_t home = kAnyLane;  // the only lane that may carry it, unless kAnyLane
   uint32_t next_chunk = 0;   // first chunk not yet handed to a lane
   uint32_t in_flight = 0;    // chunks at lanes or waiting for a lost lane's fence

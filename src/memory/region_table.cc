@@ -1,9 +1,7 @@
 #include "memory/region_table.h"
 
-#include <array>
-#include <cstring>
+#include <algorithm>
 
-#include "base/ids.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -13,17 +11,28 @@ RegionTable::RegionTable() : blocks_(new std::atomic<Slot*>[kMaxBlocks]) {
 }
 
 RegionTable::~RegionTable() {
+  for (uint32_t i = 0; i < used_slots_; ++i)
+    delete slot_at(i)->grants.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < kMaxBlocks; ++i) delete[] blocks_[i].load(std::memory_order_relaxed);
 }
 
 RegionTable::Slot* RegionTable::slot_at(uint32_t index) const {
-  uint32_t block = index / kBlockSlots;
-  if (block >= kMaxBlocks) return nullptr;
-  Slot* slots = blocks_[block].load(std::memory_order_acquire);
+  Slot* slots = blocks_[index / kBlockSlots].load(std::memory_order_acquire);
   return slots == nullptr ? nullptr : &slots[index % kBlockSlots];
 }
 
-Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* id) {
+RegionTable::Slot* RegionTable::live_slot_locked(uint64_t id) const {
+  Slot* slot = slot_at(RegionIds::slot_of(id));
+  return slot != nullptr && id != 0 && slot->id.load() == id ? slot : nullptr;
+}
+
+RegionTable::Slot* RegionTable::suspended_slot_locked(uint64_t id) const {
+  Slot* slot = slot_at(RegionIds::slot_of(id));
+  return slot != nullptr && id != 0 && slot->suspended == id ? slot : nullptr;
+}
+
+Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* id,
+                        std::unique_ptr<Grants> grants) {
   auto address = reinterpret_cast<uintptr_t>(base);
   if (base == nullptr && length > 0)
     return bad_call(TCPX_INVALID_ARGUMENT, "cannot register a null address; give memory you own");
@@ -38,109 +47,130 @@ Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* 
   std::lock_guard lock(mu_);
   uint32_t index;
   if (!free_.empty()) {
-    index = free_.back();
-    free_.pop_back();
+    index = free_.front();
+    free_.pop_front();
   } else {
-    if (used_slots_ == kBlockSlots * kMaxBlocks)
-      return bad_call(TCPX_LIMIT, "4194304 regions are registered; deregister some");
+    if (used_slots_ == RegionIds::kSlots)
+      return bad_call(TCPX_LIMIT,
+                      strf("{} regions are registered; deregister some", RegionIds::kSlots));
+    if (used_slots_ % kBlockSlots == 0)
+      blocks_[used_slots_ / kBlockSlots].store(new Slot[kBlockSlots], std::memory_order_release);
     index = used_slots_++;
-    if (index % kBlockSlots == 0)
-      blocks_[index / kBlockSlots].store(new Slot[kBlockSlots], std::memory_order_release);
   }
   Slot* slot = slot_at(index);
-  // Generations start at random so that an id of an earlier process names nothing here.
-  if (slot->next_generation == 0) {
-    std::array<uint8_t, sizeof(uint32_t)> seed;
-    if (Status status = random_bytes(seed); !status) {
-      free_.push_back(index);
-      return status;
-    }
-    memcpy(&slot->next_generation, seed.data(), seed.size());
+  uint64_t made = 0;
+  if (Status status = ids_.next(index, &slot->given, &made); !status) {
+    free_.push_front(index);
+    return status;
   }
-  uint32_t generation = slot->next_generation++;
-  if (generation == 0) generation = slot->next_generation++;
   slot->view = {static_cast<uint8_t*>(base), length, access};
-  slot->generation.store(generation, std::memory_order_release);
+  slot->min_epoch = 0;
+  slot->grants.store(grants.release(), std::memory_order_relaxed);
+  slot->id.store(made, std::memory_order_release);
   ++live_;
-  *id = make_region_id(index, generation);
+  *id = made;
   return {};
 }
 
 Status RegionTable::retire(uint64_t id) {
   std::lock_guard lock(mu_);
-  Slot* slot = slot_at(region_slot(id));
-  uint32_t generation = region_generation(id);
-  if (slot == nullptr || generation == 0 || slot->generation.load() != generation)
-    return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
-  slot->generation.store(0, std::memory_order_release);
+  Slot* slot = live_slot_locked(id);
+  if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
+  slot->id.store(0, std::memory_order_release);
   --live_;
   return {};
 }
 
+// A slot that has had all its generations is never used again.
+void RegionTable::free_slot_locked(uint32_t index) {
+  Slot* slot = slot_at(index);
+  delete slot->grants.exchange(nullptr, std::memory_order_relaxed);
+  if (slot->given + 1 < RegionIds::kGenerations) free_.push_back(index);
+}
+
 void RegionTable::recycle(uint64_t id) {
   std::lock_guard lock(mu_);
-  free_.push_back(region_slot(id));
+  free_slot_locked(RegionIds::slot_of(id));
 }
 
-void RegionTable::suspend(uint64_t id, bool in_use) {
+void RegionTable::suspend(uint64_t id) {
   std::lock_guard lock(mu_);
-  Slot* slot = slot_at(region_slot(id));
-  slot->suspended = region_generation(id);
-  if (in_use) slot->last_refused.store(region_generation(id), std::memory_order_relaxed);
+  slot_at(RegionIds::slot_of(id))->suspended = id;
 }
 
-Status RegionTable::resume(uint64_t id) {
+Status RegionTable::resume(uint64_t id, std::atomic<uint64_t>* epoch) {
   std::lock_guard lock(mu_);
-  Slot* slot = slot_at(region_slot(id));
-  uint32_t generation = region_generation(id);
-  if (slot == nullptr || generation == 0 || slot->suspended != generation)
-    return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not suspended", id));
-  if (slot->last_refused.load(std::memory_order_relaxed) == generation)
-    return bad_call(TCPX_BUSY,
-                    strf("a peer has used region {:#x} since it was suspended; what else it has on "
-                         "its way must not land: deregister it, and register the memory anew",
-                         id));
+  Slot* slot = suspended_slot_locked(id);
+  if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not suspended", id));
   slot->suspended = 0;
-  slot->generation.store(generation, std::memory_order_release);
+  slot->min_epoch = epoch->fetch_add(1) + 1;
+  slot->id.store(id, std::memory_order_release);
   ++live_;
   return {};
 }
 
-void RegionTable::forget_refusals(uint64_t id) {
-  if (Slot* slot = slot_at(region_slot(id))) slot->last_refused.store(0, std::memory_order_relaxed);
-}
-
 bool RegionTable::drop_suspended(uint64_t id) {
   std::lock_guard lock(mu_);
-  Slot* slot = slot_at(region_slot(id));
-  uint32_t generation = region_generation(id);
-  if (slot == nullptr || generation == 0 || slot->suspended != generation) return false;
+  Slot* slot = suspended_slot_locked(id);
+  if (slot == nullptr) return false;
   slot->suspended = 0;
-  free_.push_back(region_slot(id));
+  free_slot_locked(RegionIds::slot_of(id));
   return true;
+}
+
+Status RegionTable::grant(uint64_t id, uint64_t peer, std::unique_ptr<const Grants>* old) {
+  return change_grants(
+      id, old,
+      [](Grants* grants, uint64_t who) {
+        auto at = std::lower_bound(grants->begin(), grants->end(), who);
+        if (at != grants->end() && *at == who) return false;
+        grants->insert(at, who);
+        return true;
+      },
+      peer);
+}
+
+Status RegionTable::revoke_grant(uint64_t id, uint64_t peer, std::unique_ptr<const Grants>* old) {
+  return change_grants(
+      id, old, [](Grants* grants, uint64_t who) { return std::erase(*grants, who) > 0; }, peer);
+}
+
+Status RegionTable::change_grants(uint64_t id, std::unique_ptr<const Grants>* old,
+                                  bool (*change)(Grants*, uint64_t), uint64_t peer) {
+  std::lock_guard lock(mu_);
+  Slot* slot = live_slot_locked(id);
+  if (slot == nullptr) slot = suspended_slot_locked(id);
+  if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
+  const Grants* present = slot->grants.load(std::memory_order_relaxed);
+  if (present == nullptr)
+    return bad_call(
+        TCPX_UNSUPPORTED,
+        strf("region {:#x} is open to every peer; register it with tcpx_register_for", id));
+  auto next = std::make_unique<Grants>(*present);
+  if (!change(next.get(), peer)) return {};
+  slot->grants.store(next.release(), std::memory_order_release);
+  old->reset(present);
+  return {};
 }
 
 Status RegionTable::describe(uint64_t id, RegionView* out) const {
   std::lock_guard lock(mu_);
-  Slot* slot = slot_at(region_slot(id));
-  uint32_t generation = region_generation(id);
-  if (slot == nullptr || generation == 0 || slot->generation.load() != generation)
-    return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
+  Slot* slot = live_slot_locked(id);
+  if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
   *out = slot->view;
   return {};
 }
 
 bool RegionTable::is_live(uint64_t id) const {
-  const Slot* slot = slot_at(region_slot(id));
-  return slot != nullptr && region_generation(id) != 0 &&
-         slot->generation.load(std::memory_order_acquire) == region_generation(id);
+  const Slot* slot = slot_at(RegionIds::slot_of(id));
+  return slot != nullptr && id != 0 && slot->id.load(std::memory_order_acquire) == id;
 }
 
 bool RegionTable::find_extent(const uint8_t* base, uint64_t length, RegionView* out) const {
   std::lock_guard lock(mu_);
   for (uint32_t index = 0; index < used_slots_; ++index) {
     const Slot* slot = slot_at(index);
-    if (slot->generation.load(std::memory_order_relaxed) == 0) continue;
+    if (slot->id.load(std::memory_order_relaxed) == 0) continue;
     const RegionView& view = slot->view;
     if (view.base > base || length > view.length) continue;
     if (static_cast<uint64_t>(base - view.base) > view.length - length) continue;
@@ -155,13 +185,15 @@ size_t RegionTable::size() const {
   return live_;
 }
 
-tcpx_code RegionTable::resolve(const wire::Piece& piece, uint32_t access, uint8_t** out) const {
-  const Slot* slot = slot_at(piece.slot);
-  if (slot == nullptr || piece.generation == 0) return TCPX_NOT_FOUND;
-  if (slot->generation.load(std::memory_order_acquire) != piece.generation) {
-    slot->last_refused.store(piece.generation, std::memory_order_relaxed);
-    return TCPX_STALE_REGION;
-  }
+tcpx_code RegionTable::resolve(const wire::Piece& piece, uint32_t access, const RegionUser& user,
+                               uint8_t** out) const {
+  const Slot* slot = slot_at(RegionIds::slot_of(piece.region));
+  if (slot == nullptr || RegionIds::generation_of(piece.region) == 0) return TCPX_NOT_FOUND;
+  if (slot->id.load(std::memory_order_acquire) != piece.region) return TCPX_STALE_REGION;
+  if (user.epoch < slot->min_epoch) return TCPX_STALE_REGION;
+  const Grants* grants = slot->grants.load(std::memory_order_acquire);
+  if (grants != nullptr && !std::binary_search(grants->begin(), grants->end(), user.peer))
+    return TCPX_ACCESS_DENIED;
   const RegionView& view = slot->view;
   if ((view.access & access) != access) return TCPX_ACCESS_DENIED;
   if (piece.offset > view.length || piece.length > view.length - piece.offset)

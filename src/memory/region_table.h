@@ -1,32 +1,24 @@
 // Registered memory by id. The owner resolves what a peer names; a peer never names an address.
 //
 // Rules:
-//  - add / retire / recycle / describe: any thread (they take the table's lock);
+//  - add / retire / recycle / describe and the like: any thread (they take the table's lock);
 //  - resolve: no lock. The caller must be inside a loop's exclusive section (path/loop.h), and
-//    recycle must come after a fence through all loops, so that no resolver still uses the slot.
+//    recycle, resume and the deletion of a list of grants must come after a fence through all
+//    loops, so that no resolver still uses the slot or the list.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "base/status.h"
+#include "memory/region_ids.h"
 #include "wire/frame.h"
 
 namespace tcpx {
-
-// A region id as the API shows it: generation in the high half (never 0), slot in the low half.
-constexpr uint64_t make_region_id(uint32_t slot, uint32_t generation) {
-  return uint64_t{generation} << 32 | slot;
-}
-constexpr uint32_t region_slot(uint64_t id) {
-  return static_cast<uint32_t>(id);
-}
-constexpr uint32_t region_generation(uint64_t id) {
-  return static_cast<uint32_t>(id >> 32);
-}
 
 struct RegionView {
   uint8_t* base = nullptr;
@@ -34,21 +26,36 @@ struct RegionView {
   uint32_t access = 0;
 };
 
+// Peers that may use a region, sorted.
+using Grants = std::vector<uint64_t>;
+
+// Who names a region, and how old its transfer is: the epoch of this engine that it knew when it
+// was posted (engine/shared.h).
+struct RegionUser {
+  uint64_t peer = 0;
+  uint64_t epoch = 0;
+};
+
 class RegionTable {
  public:
   RegionTable();
   ~RegionTable();
 
-  Status add(void* base, uint64_t length, uint32_t access, uint64_t* id);
+  // Without `grants` every peer may use it.
+  Status add(void* base, uint64_t length, uint32_t access, uint64_t* id,
+             std::unique_ptr<Grants> grants = nullptr);
   // The id names nothing from now on; the slot is not reused before recycle().
   Status retire(uint64_t id);
   void recycle(uint64_t id);
-  // Instead of recycle: the id can come back, for the same memory, unless it is in use now or is
-  // named by a peer before.
-  void suspend(uint64_t id, bool in_use);
-  Status resume(uint64_t id);  // TCPX_BUSY: used, and not forgotten
-  void forget_refusals(uint64_t id);
+  // Instead of recycle: the id can come back, for the same memory. Then it is refused to transfers
+  // that are older than that: `epoch` is raised and they know a smaller one.
+  void suspend(uint64_t id);
+  Status resume(uint64_t id, std::atomic<uint64_t>* epoch);
   bool drop_suspended(uint64_t id);  // true: it was suspended, its slot is free now
+  // Of a region that is live or suspended. *old is to be deleted after a fence; null: nothing
+  // changed. TCPX_UNSUPPORTED: every peer may use it.
+  Status grant(uint64_t id, uint64_t peer, std::unique_ptr<const Grants>* old);
+  Status revoke_grant(uint64_t id, uint64_t peer, std::unique_ptr<const Grants>* old);
   Status describe(uint64_t id, RegionView* out) const;
   bool is_live(uint64_t id) const;  // no lock
   size_t size() const;
@@ -56,26 +63,35 @@ class RegionTable {
   bool find_extent(const uint8_t* base, uint64_t length, RegionView* out) const;
 
   // TCPX_OK and the memory, or NOT_FOUND, STALE_REGION, ACCESS_DENIED, OUT_OF_RANGE.
-  tcpx_code resolve(const wire::Piece& piece, uint32_t access, uint8_t** out) const;
+  tcpx_code resolve(const wire::Piece& piece, uint32_t access, const RegionUser& user,
+                    uint8_t** out) const;
 
  private:
   struct Slot {
-    std::atomic<uint32_t> generation{0};            // 0: names nothing
-    uint32_t next_generation = 0;                   // under mu_
-    uint32_t suspended = 0;                         // under mu_: the generation that may come back
-    mutable std::atomic<uint32_t> last_refused{0};  // a generation that peers use still
-    RegionView view;                                // written before generation is published
+    std::atomic<uint64_t> id{0};  // 0: names nothing
+    uint64_t given = 0;           // under mu_: ids so far
+    uint64_t suspended = 0;       // under mu_: the id that may come back
+    // Written before the id is published:
+    RegionView view;
+    uint64_t min_epoch = 0;
+    std::atomic<const Grants*> grants{nullptr};  // null: everybody; owned
   };
   static constexpr uint32_t kBlockSlots = 1024;
-  static constexpr uint32_t kMaxBlocks = 4096;  // 4 million regions
+  static constexpr uint32_t kMaxBlocks = RegionIds::kSlots / kBlockSlots;
 
   Slot* slot_at(uint32_t index) const;
+  Slot* live_slot_locked(uint64_t id) const;       // null: it names nothing
+  Slot* suspended_slot_locked(uint64_t id) const;  // null: it is not suspended
+  void free_slot_locked(uint32_t index);
+  Status change_grants(uint64_t id, std::unique_ptr<const Grants>* old,
+                       bool (*change)(Grants*, uint64_t), uint64_t peer);
 
   mutable std::mutex mu_;
   std::unique_ptr<std::atomic<Slot*>[]> blocks_;  // blocks never move: resolvers hold pointers
   uint32_t used_slots_ = 0;
   size_t live_ = 0;
-  std::vector<uint32_t> free_;
+  std::deque<uint32_t> free_;  // the one that rested longest comes first
+  RegionIds ids_;              // under mu_
 };
 
 }  // namespace tcpx

@@ -13,12 +13,12 @@
 //        4    2 version                                       4    2 version
 //        6    2 total bytes, with the check                   6    2 reserved, zero
 //        8    1 auth mode                                     8   16 uid
-//        9    1 name bytes                                   24    4 slot
-//       10    1 address count                                28    4 generation
-//       11    5 reserved, zero                               32    8 length
-//       16   16 uid                                          40    4 access
-//       32   32 secret; zero unless mode is 1                44   20 reserved, zero
-//       64    n name                                         64   16 SHA-256 of 0..63, its start
+//        9    1 name bytes                                   24    8 id
+//       10    1 address count                                32    8 length
+//       11    5 reserved, zero                               40    4 access
+//       16   16 uid                                          44   20 reserved, zero
+//       32   32 secret; zero unless mode is 1                64   16 SHA-256 of 0..63, its start
+//       64    n name
 //     64+n 20*a addresses (handshake.cc)
 //      end   32 check: HMAC-SHA256 of all before it
 
@@ -205,8 +205,7 @@ std::array<uint8_t, kRegionDescriptionBytes> encode_region(const RegionDescripti
   put<0>(out, kRegionMagic);
   put<4>(out, kRegionVersion);
   put_bytes<8>(out, region.uid);
-  put<24>(out, region.slot);
-  put<28>(out, region.generation);
+  put<24>(out, region.id);
   put<32>(out, region.length);
   put<40>(out, region.access);
   Digest digest;
@@ -240,8 +239,7 @@ Status decode_region(std::span<const uint8_t> in, RegionDescription* out) {
   }
   RegionDescription region;
   region.uid = get_bytes<8, kUidBytes>(bytes);
-  region.slot = get<uint32_t, 24>(bytes);
-  region.generation = get<uint32_t, 28>(bytes);
+  region.id = get<uint64_t, 24>(bytes);
   region.length = get<uint64_t, 32>(bytes);
   region.access = get<uint32_t, 40>(bytes);
   if (get<uint16_t, 6>(bytes) != 0 || !zero_at<44, 20>(bytes)) {

@@ -48,8 +48,7 @@ Status decode_connection_info(std::span<const uint8_t> in, std::span<const uint8
 
 struct RegionDescription {
   Uid uid{};
-  uint32_t slot = 0;
-  uint32_t generation = 0;
+  uint64_t id = 0;
   uint64_t length = 0;
   uint32_t access = 0;
   bool operator==(const RegionDescription&) const = default;

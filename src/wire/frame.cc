@@ -9,18 +9,18 @@
 
 // Header, 64 bytes                        Piece in the table, 24 bytes
 //   offset size field                       offset size field
-//        0    4 magic "TCPX"                     0    4 slot
-//        4    1 type                             4    4 generation
-//        5    1 flags, zero                      8    8 offset
-//        6    2 status                          16    8 length
+//        0    4 magic "TCPX"                     0    8 region
+//        4    1 type                             8    8 offset
+//        5    1 flags, zero                     16    8 length
+//        6    2 status
 //        8    4 sequence
 //       12    4 chunk                       Trailer, 16 bytes
 //       16    8 transfer                      offset size field
 //       24    8 payload_bytes                      0    4 magic "TCPT"
 //       32    8 aux                                4    2 status
 //       40    4 piece_count                        6    2 reserved, zero
-//       44    4 piece.slot                         8    4 sequence
-//       48    4 piece.generation                  12    4 reserved, zero
+//       44    8 piece.region                       8    4 sequence
+//                                                 12    4 reserved, zero
 //       52    4 reserved, zero
 //       56    8 piece.offset
 //
@@ -46,8 +46,8 @@ struct Rule {
 
 constexpr std::array<Rule, 16> kRules = {{
     {"", 0},
-    {"write", kTransfer | kChunk | kPieces | kPayload},
-    {"read", kTransfer | kChunk | kPieces | kPayload},
+    {"write", kTransfer | kChunk | kPieces | kPayload | kAux},
+    {"read", kTransfer | kChunk | kPieces | kPayload | kAux},
     {"data", kTransfer | kChunk | kPayload},
     {"ack", kStatus | kTransfer | kChunk},
     {"read failed", kStatus | kTransfer | kChunk},
@@ -55,7 +55,7 @@ constexpr std::array<Rule, 16> kRules = {{
     {"notify ack", kStatus | kTransfer},
     {"lane down", kChunk},
     {"lane down ack", kChunk | kTransfer | kAux},
-    {"ping", kAux},
+    {"ping", kTransfer | kAux},
     {"pong", kTransfer | kAux},
     {"bye", 0},
     {"carrier", kPayload},
@@ -77,7 +77,7 @@ const char* surplus_field(const Header& h) {
   if (h.piece_count != 0 && !(fields & kPieces)) return "piece_count";
   if (h.payload_bytes != 0 && !(fields & kPayload)) return "payload_bytes";
   if (h.aux != 0 && !(fields & kAux)) return "aux";
-  const bool piece = h.piece.slot != 0 || h.piece.generation != 0 || h.piece.offset != 0;
+  const bool piece = h.piece.region != 0 || h.piece.offset != 0;
   if (piece && h.piece_count != 1) return "piece";
   return nullptr;
 }
@@ -122,8 +122,7 @@ void encode_header(const Header& header, std::span<uint8_t, kHeaderBytes> out) {
   put<24>(out, header.payload_bytes);
   put<32>(out, header.aux);
   put<40>(out, header.piece_count);
-  put<44>(out, piece.slot);
-  put<48>(out, piece.generation);
+  put<44>(out, piece.region);
   put<52>(out, uint32_t{0});
   put<56>(out, piece.offset);
 }
@@ -131,8 +130,7 @@ void encode_header(const Header& header, std::span<uint8_t, kHeaderBytes> out) {
 void encode_pieces(std::span<const Piece> pieces, uint8_t* out) {
   for (const Piece& piece : pieces) {
     const std::span<uint8_t, kPieceBytes> entry(out, kPieceBytes);
-    put<0>(entry, piece.slot);
-    put<4>(entry, piece.generation);
+    put<0>(entry, piece.region);
     put<8>(entry, piece.offset);
     put<16>(entry, piece.length);
     out += kPieceBytes;
@@ -163,8 +161,7 @@ Status decode_header(std::span<const uint8_t, kHeaderBytes> in, const Limits& li
   h.payload_bytes = get<uint64_t, 24>(in);
   h.aux = get<uint64_t, 32>(in);
   h.piece_count = get<uint32_t, 40>(in);
-  h.piece.slot = get<uint32_t, 44>(in);
-  h.piece.generation = get<uint32_t, 48>(in);
+  h.piece.region = get<uint64_t, 44>(in);
   h.piece.offset = get<uint64_t, 56>(in);
 
   if (h.flags != 0) return bad("{} frame: flags {:#04x} are unknown", name_of(h), h.flags);
@@ -198,8 +195,7 @@ Status decode_pieces(const Header& header, std::span<const uint8_t> in, std::spa
   for (uint32_t i = 0; i < header.piece_count; ++i) {
     const std::span<const uint8_t, kPieceBytes> entry(in.data() + i * kPieceBytes, kPieceBytes);
     Piece piece;
-    piece.slot = get<uint32_t, 0>(entry);
-    piece.generation = get<uint32_t, 4>(entry);
+    piece.region = get<uint64_t, 0>(entry);
     piece.offset = get<uint64_t, 8>(entry);
     piece.length = get<uint64_t, 16>(entry);
     if (piece.length > left) return bad("piece {}: lengths exceed payload_bytes", i);

@@ -32,8 +32,8 @@ inline constexpr uint64_t kMinChunkBytes = 4u << 10;
 inline constexpr uint64_t kMaxCarrierBytes = 1u << 10;
 
 enum class FrameType : uint8_t {
-  kWrite = 1,       // pieces (at the receiver), payload
-  kRead = 2,        // pieces (at the receiver), no payload; payload_bytes = total asked for
+  kWrite = 1,       // pieces (at the receiver), payload; aux = the receiver's epoch at the post
+  kRead = 2,        // the same, no payload; payload_bytes = total asked for
   kData = 3,        // answer to kRead: payload
   kAck = 4,         // answer to kWrite: placed, or `status` says why not
   kReadFailed = 5,  // answer to kRead: `status` says why
@@ -44,8 +44,8 @@ enum class FrameType : uint8_t {
   // kNotifyBehind it brought, transfer = what became of the last 64 (lowest bit: the last one; set:
   // delivered)
   kLaneDownAck = 9,
-  kPing = 10,     // aux = sender's clock
-  kPong = 11,     // aux = echoed clock; transfer = payload bytes received on this lane so far
+  kPing = 10,     // aux = anything, transfer = sender's epoch
+  kPong = 11,     // aux = that of the ping; transfer = payload bytes received on this lane so far
   kBye = 12,      // orderly end of the session
   kCarrier = 13,  // payload = message between the carriers of a lane (path/carrier.h)
   // payload = message. Directly behind the last one of `chunk` kWrite frames of `transfer`, which
@@ -56,8 +56,7 @@ enum class FrameType : uint8_t {
 
 // A range of one region at the owner: never an address.
 struct Piece {
-  uint32_t slot = 0;
-  uint32_t generation = 0;
+  uint64_t region = 0;  // as its owner described it; means nothing to others
   uint64_t offset = 0;
   uint64_t length = 0;
   bool operator==(const Piece&) const = default;

@@ -69,7 +69,7 @@ struct Hello {
   uint64_t chunk_bytes = 0;
   uint32_t window = 0;      // chunks in flight per lane the client takes; 0: as the server says
   bool offers_net = false;  // payload of this lane may go through a net plugin
-  uint64_t epoch = 0;       // of the client's transfers; 0 in a join
+  uint64_t epoch = 0;       // of the client's regions (frame.h); 0 in a join
   uint64_t key_id = 0;      // which of the server's keys the client holds; 0: not said
   std::string name;         // at most kNameBytes - 1
   bool operator==(const Hello&) const = default;
@@ -98,7 +98,7 @@ struct Welcome {
   uint64_t chunk_bytes = 0;        // largest chunk the server sends; all accept kMaxChunkBytes
   uint32_t window = 0;             // chunks in flight per lane (the smaller of both)
   bool uses_net = false;           // the offer is taken: comms are set up beside this lane
-  uint64_t epoch = 0;              // of the server's transfers
+  uint64_t epoch = 0;              // of the server's regions (frame.h)
   std::string name;                // server's, at most kNameBytes - 1
   std::vector<Address> addresses;  // where further lanes may connect, at most kMaxAddresses
   ProofBytes mac{};                // over all before it, with the session's key; zero if open

@@ -1,6 +1,7 @@
 // One peer's malice ends only its own session: an authenticated client that sends what no correct
 // client sends.
 #include "fault_fixture.h"
+#include "memory/region_ids.h"
 #include "raw_client.h"
 
 namespace tcpx::test {
@@ -34,8 +35,7 @@ class MaliciousPeer : public Fault {
     return made;
   }
   wire::Piece piece(const Local& local, uint64_t offset, uint64_t length) {
-    return {static_cast<uint32_t>(local.region), static_cast<uint32_t>(local.region >> 32), offset,
-            length};
+    return {local.region, offset, length};
   }
   static wire::Header write_of(uint64_t bytes, uint32_t chunk = 0) {
     wire::Header header = frame_of(FrameType::kWrite, 1);
@@ -139,21 +139,46 @@ TEST_F(MaliciousPeer, AccessBitsAreHeldAndTheConnectionSurvives) {
 
 TEST_F(MaliciousPeer, StaleGenerationsAndUnknownSlotsAreRefusedAndTheConnectionSurvives) {
   wire::Piece right = piece(memory, 0, 100);
+  const uint64_t generation = uint64_t{1} << RegionIds::kSlotBits;
   wire::Piece stale = right;
-  stale.generation -= 1;
+  stale.region -= generation;
   EXPECT_EQ(write({stale}), TCPX_STALE_REGION);
   EXPECT_EQ(read({stale}), TCPX_STALE_REGION);
-  for (uint32_t slot : {1000u, 0x7fffffffu, UINT32_MAX}) {
+  for (uint64_t slot : {uint64_t{1000}, generation / 2, generation - 1}) {
     wire::Piece unknown = right;
-    unknown.slot = slot;
+    unknown.region = unknown.region / generation * generation + slot;
     tcpx_code code = write({unknown});
     EXPECT_TRUE(code == TCPX_NOT_FOUND || code == TCPX_STALE_REGION) << tcpx_code_name(code);
   }
   wire::Piece zero = right;
-  zero.generation = 0;
+  zero.region %= generation;
+  EXPECT_NE(write({zero}), TCPX_OK);
+  zero.region = 0;
   EXPECT_NE(write({zero}), TCPX_OK);
   EXPECT_TRUE(client->ping());
   expect_untouched();
+}
+
+// Who knows the id of a region that is gone, or of another one, does not find the one that came in
+// its place.
+TEST_F(MaliciousPeer, AnIdDoesNotLeadToTheNextOne) {
+  std::vector<uint8_t> secret(kBytes, 0x5e);
+  tcpx_region known = 0, next = 0;
+  ASSERT_TRUE(succeeded(engine.register_memory(secret.data(), kBytes, kReadWrite, &known)));
+  for (int round = 0; round < 5; ++round) {
+    ASSERT_TRUE(succeeded(engine.deregister(known)));
+    ASSERT_TRUE(succeeded(engine.register_memory(secret.data(), kBytes, kReadWrite, &next)));
+    for (uint64_t step = 1; step <= 20; ++step)
+      for (int shift : {0, 22, 32})
+        for (uint64_t guess : {known + (step << shift), known - (step << shift)}) {
+          if (guess == memory.region || guess == read_only.region || guess == write_only.region)
+            continue;
+          ASSERT_NE(read({{guess, 0, 100}}), TCPX_OK) << step << " << " << shift;
+        }
+    known = next;
+  }
+  EXPECT_TRUE(client->ping());
+  ASSERT_TRUE(succeeded(engine.deregister(known)));
 }
 
 // Each of these is one change to a correct stream. The lane ends, nobody else notices.

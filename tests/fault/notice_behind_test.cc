@@ -304,8 +304,7 @@ class NoticeBehindReceived : public RawLanes {
     wire::Header header = frame_of(FrameType::kWrite, transfer);
     header.chunk = chunk;
     header.payload_bytes = bytes;
-    wire::Piece piece{static_cast<uint32_t>(memory.region),
-                      static_cast<uint32_t>(memory.region >> 32), 0, bytes};
+    wire::Piece piece{memory.region, 0, bytes};
     std::vector<wire::Piece> pieces = {piece};
     std::vector<uint8_t> payload(bytes, 0x5a);
     ASSERT_TRUE(lane.send(header, pieces, payload));

@@ -83,8 +83,10 @@ bool RawClient::receive_welcome() {
 }
 
 bool RawClient::handshake(const KeyBytes& key) {
-  return send_hello() && receive_challenge() && challenge.status == TCPX_OK && send_proof(key) &&
-         receive_welcome();
+  bool welcomed = send_hello() && receive_challenge() && challenge.status == TCPX_OK &&
+                  send_proof(key) && receive_welcome();
+  epoch = std::max(epoch, welcome.epoch);
+  return welcomed;
 }
 
 bool RawClient::send_header(wire::Header header) {
@@ -128,6 +130,7 @@ std::optional<Frame> RawClient::receive(Ms limit) {
       if (!wire::decode_trailer(trailer, &frame.trailer)) throw std::runtime_error("bad trailer");
     }
     if (frame.header.type != wire::FrameType::kPing) return frame;
+    epoch = std::max(epoch, frame.header.transfer);
     send(frame_of(wire::FrameType::kPong, 0, frame.header.aux));
   }
   return {};

@@ -66,6 +66,7 @@ class RawClient {
   wire::Hello hello;
   wire::Challenge challenge;
   wire::Welcome welcome;
+  uint64_t epoch = 0;  // of the engine: the latest it has told
 
   // ---- frames ----
   // Sets the sequence, unless told otherwise, and sends header, table, payload and trailer.

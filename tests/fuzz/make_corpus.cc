@@ -76,7 +76,8 @@ Header one_piece(FrameType type, uint64_t bytes) {
   header.chunk = 2;
   header.payload_bytes = bytes;
   header.piece_count = 1;
-  header.piece = {3, 4, 4096, bytes};
+  header.aux = 5;
+  header.piece = {uint64_t{4} << 32 | 3, 4096, bytes};
   return header;
 }
 
@@ -87,8 +88,8 @@ void save_frame(const std::string& name, const Header& header, std::span<const P
 }
 
 void frames() {
-  const std::array<Piece, 3> pieces = {Piece{1, 1, 0, 100}, Piece{1, 1, 200, 0},
-                                       Piece{9, 5, UINT64_MAX, 156}};
+  const std::array<Piece, 3> pieces = {Piece{0x100000001, 0, 100}, Piece{0x100000001, 200, 0},
+                                       Piece{0x500000009, UINT64_MAX, 156}};
   save_frame("write", one_piece(FrameType::kWrite, 512 << 10));
   save_frame("write_nothing", one_piece(FrameType::kWrite, 0));
   save_frame("read", one_piece(FrameType::kRead, 4096));
@@ -230,8 +231,7 @@ void blobs() {
 
   RegionDescription region;
   region.uid.fill(1);
-  region.slot = 7;
-  region.generation = 3;
+  region.id = uint64_t{3} << 32 | 7;
   region.length = uint64_t{1} << 40;
   region.access = TCPX_REMOTE_READ | TCPX_REMOTE_WRITE;
   save_blob("region", 1, encode_region(region));

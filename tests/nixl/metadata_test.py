@@ -131,6 +131,35 @@ def registered_again_under_a_peer(test, place):
     exchange_one(initiator, target, here, there, 7)
 
 
+@case(places=("two processes",), peers=2)
+def a_stopped_stranger_changes_nothing(test, place):
+    """A peer that has used the memory, and was refused once, is stopped: the memory comes back as it was, and
+    others go on with the metadata they have."""
+    initiator, target, here, there = pair(test, place, 5000)
+    target.alloc("c", 6000, register=False)
+    token = target.register("c")
+    second, blob = target.address("c"), target.metadata()
+    stranger = test.peer("stranger")
+    theirs = stranger.alloc("b", 5000)
+    for who in (initiator, stranger):
+        who.load(blob)
+    stranger.fill("b", 1)
+    stranger.move("WRITE", [(theirs, 5000)], [(second, 5000)], "target")
+    target.deregister(token)
+    refused = stranger.run(stranger.request("WRITE", [(theirs, 5000)], [(second, 5000)], "target"))
+    require(refused != "DONE", "the memory is not registered")
+    stranger.stop()
+    for seed in range(3):
+        token = target.register("c")
+        if test.ours:
+            require(target.metadata() == blob, "the same bytes")
+        initiator.fill("b", seed)
+        initiator.move("WRITE", [(here, 5000)], [(second + 500, 5000)], "target")
+        target.check("c", seed, 500, 5000, 0)
+        target.deregister(token)
+    stranger.go_on()
+
+
 @case(core=True, places=())
 def listen_thread(test):
     """Metadata by NIXL's own sockets: fetched, sent, invalidated; transfers both ways."""

@@ -15,7 +15,7 @@ class PlanTest : public ::testing::Test {
  protected:
   PlanTest() : memory_(1 << 20) {
     EXPECT_TRUE(table_.add(memory_.data(), memory_.size(), 0, &local_).ok());
-    remote_.id = make_region_id(7, 9);
+    remote_.id = uint64_t{9} << 32 | 7;
     remote_.length = 1 << 20;
     remote_.access = 3;
   }

@@ -62,10 +62,11 @@ TEST(WireFrameGolden, WriteOfOnePiece) {
   header.transfer = 0x2827262524232221;
   header.payload_bytes = 0x3000;
   header.piece_count = 1;
-  header.piece = {0x44434241, 0x54535251, 0x6867666564636261, 0x3000};
+  header.aux = 0x7877767574737271;
+  header.piece = {0x5453525144434241, 0x6867666564636261, 0x3000};
   EXPECT_EQ(to_hex(encoded(header)),
             "5443505801000000010203041112131421222324252627280030000000000000"
-            "0000000000000000010000004142434451525354000000006162636465666768");
+            "7172737475767778010000004142434451525354000000006162636465666768");
   Header back;
   ASSERT_TRUE(decode_it(encoded(header), &back).ok());
   EXPECT_EQ(back, header);
@@ -82,8 +83,8 @@ TEST(WireFrameGolden, ReadOfTwoPieces) {
   EXPECT_EQ(to_hex(encoded(header)),
             "5443505802000000070000000300000009000000000000003000000000000000"
             "0000000000000000020000000000000000000000000000000000000000000000");
-  const std::array<Piece, 2> pieces = {Piece{1, 2, 3, 0x10},
-                                       Piece{0xffffffff, 0xfffffffe, kHuge, 0x20}};
+  const std::array<Piece, 2> pieces = {Piece{0x0000000200000001, 3, 0x10},
+                                       Piece{0xfffffffeffffffff, kHuge, 0x20}};
   EXPECT_EQ(to_hex(table_of(pieces)),
             "010000000200000003000000000000001000000000000000fffffffffeffffff"
             "ffffffffffffffff2000000000000000");
@@ -106,6 +107,14 @@ TEST(WireFrameGolden, AnswersAndTrailer) {
   pong.aux = 0x99aabbccddeeff00;
   EXPECT_EQ(to_hex(encoded(pong)),
             "544350580b000000010000000000000088776655443322110000000000000000"
+            "00ffeeddccbbaa99000000000000000000000000000000000000000000000000");
+  Header ping;
+  ping.type = FrameType::kPing;
+  ping.sequence = 4;
+  ping.transfer = 0x1122334455667788;
+  ping.aux = 0x99aabbccddeeff00;
+  EXPECT_EQ(to_hex(encoded(ping)),
+            "544350580a000000040000000000000088776655443322110000000000000000"
             "00ffeeddccbbaa99000000000000000000000000000000000000000000000000");
   TrailerBytes trailer;
   trailer.fill(0xee);
@@ -143,11 +152,11 @@ TEST(WireFrameHeader, EachTypeAcceptsExactlyItsFields) {
   const FieldTest fields[] = {
       {"status", "...af.N.......T", [](Header* h) { h->status = TCPX_STALE_REGION; }},
       {"sequence", "wrdafnNlLpPbctT", [](Header* h) { h->sequence = 0xffffffff; }},
-      {"transfer", "wrdafnN.L.P..tT", [](Header* h) { h->transfer = kHuge; }},
+      {"transfer", "wrdafnN.LpP..tT", [](Header* h) { h->transfer = kHuge; }},
       {"chunk", "wrdaf..lL....t.", [](Header* h) { h->chunk = kMaxLanes - 1; }},
       {"piece_count", "wr.............", [](Header* h) { h->piece_count = 2; }},
       {"payload_bytes", "wrd..n......ct.", [](Header* h) { h->payload_bytes = 1; }},
-      {"aux", ".....n..LpP....", [](Header* h) { h->aux = kHuge; }},
+      {"aux", "wr...n..LpP....", [](Header* h) { h->aux = kHuge; }},
   };
   for (const FieldTest& field : fields) {
     for (FrameType type : all_types()) {
@@ -166,7 +175,7 @@ TEST(WireFrameHeader, EachTypeAcceptsExactlyItsFields) {
 }
 
 TEST(WireFrameHeader, PieceIsForHeadersWithOnePieceOnly) {
-  const size_t piece_offsets[] = {44, 48, 56};  // slot, generation, offset
+  const size_t piece_offsets[] = {44, 51, 56};  // region, first and last byte; offset
   for (FrameType type : all_types()) {
     for (size_t offset : piece_offsets) {
       HeaderBytes bytes = encoded(minimal(type));
@@ -184,10 +193,10 @@ TEST(WireFrameHeader, PieceIsForHeadersWithOnePieceOnly) {
 TEST(WireFrameHeader, LengthOfTheSinglePieceIsThePayload) {
   Header header = minimal(FrameType::kRead);
   header.payload_bytes = 4096;
-  header.piece = {1, 2, 3, 77};  // a length the encoder does not send
+  header.piece = {1, 3, 77};  // a length the encoder does not send
   Header back;
   ASSERT_TRUE(decode_it(encoded(header), &back).ok());
-  EXPECT_EQ(back.piece, (Piece{1, 2, 3, 4096}));
+  EXPECT_EQ(back.piece, (Piece{1, 3, 4096}));
 }
 
 TEST(WireFrameHeader, PieceCountRange) {
@@ -298,7 +307,7 @@ TEST(WireFrameHeader, UniformBytesAreNoHeaderAndOutputStays) {
 
 Status decode_lengths(std::vector<uint64_t> lengths, uint64_t payload) {
   std::vector<Piece> pieces;
-  for (uint64_t length : lengths) pieces.push_back({1, 1, 0, length});
+  for (uint64_t length : lengths) pieces.push_back({1, 0, length});
   Header header = minimal(FrameType::kWrite);
   header.piece_count = static_cast<uint32_t>(pieces.size());
   header.payload_bytes = payload;
@@ -332,7 +341,7 @@ TEST(WireFramePieces, SumsThatWrapAroundAreRefused) {
 
 TEST(WireFramePieces, OffsetsOutsideAnyRegionAreForTheOwnerToRefuse) {
   // The lane has to survive it: the owner answers TCPX_OUT_OF_RANGE.
-  const std::array<Piece, 2> pieces = {Piece{1, 1, kHuge, 16}, Piece{2, 1, kHuge - 15, 16}};
+  const std::array<Piece, 2> pieces = {Piece{1, kHuge, 16}, Piece{2, kHuge - 15, 16}};
   Header header = minimal(FrameType::kWrite);
   header.piece_count = 2;
   header.payload_bytes = 32;
@@ -344,7 +353,7 @@ TEST(WireFramePieces, OffsetsOutsideAnyRegionAreForTheOwnerToRefuse) {
 TEST(WireFramePieces, SinglePieceComesFromTheHeader) {
   Header header = minimal(FrameType::kRead);
   header.payload_bytes = 9;
-  header.piece = {3, 4, 5, 9};
+  header.piece = {3, 5, 9};
   EXPECT_EQ(header.table_bytes(), 0u);
   std::array<Piece, 1> out;
   ASSERT_TRUE(decode_pieces(header, {}, out).ok());
@@ -354,7 +363,7 @@ TEST(WireFramePieces, SinglePieceComesFromTheHeader) {
 }
 
 TEST(WireFramePieces, WrongBufferSizesAreErrorsNotOverruns) {
-  const std::array<Piece, 2> pieces = {Piece{1, 1, 0, 1}, Piece{1, 1, 1, 1}};
+  const std::array<Piece, 2> pieces = {Piece{1, 0, 1}, Piece{1, 1, 1}};
   Header header = minimal(FrameType::kWrite);
   header.piece_count = 2;
   header.payload_bytes = 2;
@@ -423,7 +432,7 @@ TEST(WireFrameProperty, WhatDecodesEncodesToTheSameBytes) {
     if (random() % 4 == 0) header.piece_count = static_cast<uint32_t>(pick(random));
     if (random() % 3 == 0) header.payload_bytes = pick(random);
     if (random() % 4 == 0) header.aux = pick(random);
-    if (random() % 4 == 0) header.piece = {static_cast<uint32_t>(random()), 1, pick(random), 0};
+    if (random() % 4 == 0) header.piece = {random(), pick(random), 0};
     HeaderBytes bytes = encoded(header);
     if (random() % 2 == 0)
       bytes[random() % bytes.size()] ^= static_cast<uint8_t>(1u << random() % 8);
