@@ -67,15 +67,17 @@ class RegionTable {
                     uint8_t** out) const;
 
  private:
-  struct Slot {
+  // What a resolver reads lies in one line of the cache.
+  struct alignas(64) Slot {
     std::atomic<uint64_t> id{0};  // 0: names nothing
-    uint64_t given = 0;           // under mu_: ids so far
-    uint64_t suspended = 0;       // under mu_: the id that may come back
     // Written before the id is published:
     RegionView view;
     uint64_t min_epoch = 0;
     std::atomic<const Grants*> grants{nullptr};  // null: everybody; owned
+    uint64_t given = 0;                          // under mu_: ids so far
+    uint64_t suspended = 0;                      // under mu_: the id that may come back
   };
+  static_assert(sizeof(Slot) == 64);
   static constexpr uint32_t kBlockSlots = 1024;
   static constexpr uint32_t kMaxBlocks = RegionIds::kSlots / kBlockSlots;
 
