@@ -101,6 +101,22 @@ def late_after_a_trip_of_refusals(scene):
     return dict(did=f"resume: {resumed[:40]}, answers {codes}", broken=broken)
 
 
+@attack(FENCE, short=True, sanitized=True, inside=True)
+def region_of_others(scene):
+    """READs and WRITEs of a region that was given to no peer, with its true id and all its access bits."""
+    region = wire.Region.decode(bytes.fromhex(scene.victim.must(f"private secret {BYTES} 3 73")))
+    session = wire.Session(scene.victim.info)
+    fields = dict(pieces=1, region=region.id, aux=session.epoch)
+    session.lane.send(wire.WRITE, payload=b"\xaa" * 4096, transfer=1, **fields)
+    written = session.lane.answer(wire.ACK)[1]
+    session.lane.send(wire.READ, size=4096, transfer=2, **fields)
+    kind, code, *_ = session.lane.answer(wire.DATA, wire.READ_FAILED)
+    broken = landed(scene, "secret", 73) or ("it was read" if kind == wire.DATA else "")
+    session.close()
+    scene.victim.must("deregister secret")
+    return dict(did=f"WRITE answered {written}, READ {code}", broken=broken)
+
+
 @attack(FENCE, short=True, inside=True)
 def stranger_stands_still_at_resume(scene):
     """A peer that answers nothing, and never used the region, beside one that did and answers: the region comes back."""

@@ -26,6 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import bars
 import scene as scenes
+import wire
 from attack import ATTACKS, Context
 
 for _group in ("strangers", "peers", "fences"):  # in this order
@@ -105,6 +106,13 @@ def run_attacker(attack, scene, seconds, seed):
     return json.loads(out)
 
 
+def run_inside(attack, scene):
+    try:
+        return attack.act(scene)
+    except (OSError, AssertionError, wire.Refused) as failure:
+        return dict(did="", broken=f"the attack itself failed: {failure!r}"[:200])
+
+
 def merged(times, later):
     """Only the worst of `later` counts: what began in the attack and ended behind it."""
     for what, each in times.items():
@@ -154,7 +162,7 @@ def run_one(attack, scene, seed):
     counters = scene.victim.counters()
     start = time.monotonic()
     sampler = scenes.Sampler(scene.victim.pid)
-    said = attack.act(scene) if attack.inside else run_attacker(attack, scene, seconds, seed)
+    said = run_inside(attack, scene) if attack.inside else run_attacker(attack, scene, seconds, seed)
     outcome.seconds = time.monotonic() - start
     outcome.worst = sampler.stop()
     outcome.cpu = sampler.cpu / outcome.seconds

@@ -281,7 +281,7 @@ class Session:
         self.engine_key = mac(ENGINE_LABEL, secret)
         self.timeout = timeout
         sock = dial(self.address, timeout)
-        said = hello(lanes=lanes, uid=self.uid, target=self.target, window=window, name=name)
+        said = hello(lanes=lanes, uid=self.uid, target=self.target, window=window, name=name, epoch=1)
         self.welcome, self.key = shake(sock, self.engine_key, said)
         self.epoch = self.welcome.epoch
         self.lanes = [Lane(sock, self.epoch)]

@@ -6,6 +6,7 @@
 //
 //   create k=v ...                        info                     destroy      exit
 //   memory NAME KIND BYTES ACCESS SEED SKEW    -> region description, hex
+//   private NAME BYTES ACCESS SEED        -> the same, for no peer at all
 //   fill NAME OFF LEN SEED ITER POS       check NAME OFF LEN SEED ITER POS
 //   digest NAME OFF LEN -> hex            bytes NAME OFF LEN -> hex
 //   sentinel NAME SEED MS                 (fills, then checks for MS that nothing lands)
@@ -128,6 +129,7 @@ class PeerProgram {
         {"info", &P::info},
         {"destroy", &P::destroy},
         {"memory", &P::memory},
+        {"private", &P::private_memory},
         {"fill", &P::fill_block},
         {"check", &P::check},
         {"digest", &P::digest_block},
@@ -211,6 +213,19 @@ class PeerProgram {
     block.memory = allocate(kind, size, args.number());
     if (kind != "sparse") fill(*block.memory, 0, size, Pattern(seed), 0);
     need(engine_.register_memory(block.memory->address(), size, access, &block.region));
+    return keep(name, std::move(block));
+  }
+  std::string private_memory(Args& args) {
+    std::string name = args.text();
+    uint64_t size = args.number();
+    auto access = static_cast<uint32_t>(args.number());
+    Block block;
+    block.memory = allocate("host", size);
+    fill(*block.memory, 0, size, Pattern(args.number()), 0);
+    need(engine_.register_for(block.memory->address(), size, access, {}, &block.region));
+    return keep(name, std::move(block));
+  }
+  std::string keep(const std::string& name, Block block) {
     Bytes description;
     need(engine_.export_region(block.region, &description));
     blocks_[name] = std::move(block);
