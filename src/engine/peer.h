@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "base/brief_mutex.h"
+#include "base/line_limit.h"
 #include "engine/peer_lane.h"
+#include "engine/refusal_budget.h"
 #include "engine/shared.h"
 #include "engine/transfer.h"
 #include "session/auth.h"
@@ -142,6 +144,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   State state();
   Status end_status();
   uint64_t session() const { return session_.load(); }  // 0: not established
+  RefusalBudget& refusals() { return refusals_; }
   uint64_t epoch_answered() const { return epoch_answered_.load(std::memory_order_relaxed); }
   uint64_t chunk_bytes() const { return chunk_bytes_; }
   uint32_t window() const { return window_; }
@@ -218,6 +221,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   static Status let_go_locked(const TransferState& transfer);
   Hold held_by(PeerLane& lane, uint64_t region);
   void report_stalls(Nanos now);
+  void go_on_after_refusals(Nanos now);
   PeerLane* lane_for_small_locked();
   PeerLane* lane_to_drive_locked(const TransferState& transfer) const;
   uint32_t live_lanes_locked() const;
@@ -291,6 +295,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Nanos last_stall_report_ = 0;
   Nanos quiet_until_ = 0;  // of all lanes at once
   Nanos last_watch_ = 0;
+  RefusalBudget refusals_;
+  LineLimit refusal_lines_{"lanes were held because of refusals"};  // service thread
 };
 
 }  // namespace tcpx

@@ -109,6 +109,7 @@ void PeerLane::learn_rate(uint64_t bytes) {
 
 void PeerLane::fill() {
   if (!open()) return;
+  if (held_for_refusals()) end_refusal_hold();
   send_ping();
   wire::Header control;
   while (peer_.next_control(&control)) send_small(control);
@@ -259,16 +260,6 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
 
 // ---- the peer's chunks ---------------------------------------------------------------------
 
-void PeerLane::count_refusal(tcpx_code code) {
-  EngineCounters& counters = shared_.counters;
-  if (code == TCPX_OUT_OF_RANGE)
-    counters.rejected_ranges.fetch_add(1);
-  else if (code == TCPX_ACCESS_DENIED)
-    counters.rejected_access.fetch_add(1);
-  else
-    counters.rejected_regions.fetch_add(1);
-}
-
 void PeerLane::write_head(RxChunk* chunk) {
   RegionUser user{peer_.id(), chunk->header.aux};
   for (const wire::Piece& piece : chunk->pieces) {
@@ -402,7 +393,7 @@ void PeerLane::place_or_finish(RxChunk* chunk) {
 
 bool PeerLane::on_idle() {
   drain_placings();
-  lane_->resume_reading();
+  lane_->resume_reading(ReadHold::kNoSlot);
   return !placing_.empty() || waiting_staging_;
 }
 

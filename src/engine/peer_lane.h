@@ -95,12 +95,17 @@ class PeerLane final : public LaneSink {
   bool heard_bye = false;   // guarded by the peer's mu
   Status path_refusal;      // the same; why it has not the path that is required
   Nanos audible_since = 0;  // of the engine's service thread; see Peer::watch_carrier
+  // A lane that we do not read is not silent.
   Nanos last_heard() const {
-    return lane_->counters().last_receive.load(std::memory_order_relaxed);
+    const LaneCounters& counters = lane_->counters();
+    if (counters.read_holds.load(std::memory_order_relaxed) != 0) return now_ns();
+    return counters.last_receive.load(std::memory_order_relaxed);
   }
   uint64_t bytes_heard() const {
     return lane_->counters().bytes_in.load(std::memory_order_relaxed);
   }
+  // It is not read, because the peer was refused too often.
+  bool held_for_refusals() const { return held_for_refusals_.load(std::memory_order_relaxed); }
   uint64_t peer_received() const { return peer_received_.load(std::memory_order_relaxed); }
 
   // ---- in the exclusive section (facts of the lane: any thread, once open) ----
@@ -167,6 +172,7 @@ class PeerLane final : public LaneSink {
   Status serve_read(const wire::Header& header, std::span<const wire::Piece> pieces);
   void write_head(RxChunk* chunk);
   void count_refusal(tcpx_code code);
+  void end_refusal_hold();
   void write_done(RxChunk* chunk, tcpx_code code);
   // Placing.
   void land(RxChunk* chunk);
@@ -212,6 +218,7 @@ class PeerLane final : public LaneSink {
   std::atomic<bool> dealt_{false};  // dealt_work_ is the lane's; else the dealer's
   ChunkWork dealt_work_;
   bool bye_sent_ = false;
+  std::atomic<bool> held_for_refusals_{false};
   bool waiting_staging_ = false;
 
   std::vector<Outstanding> outstanding_;  // window entries

@@ -28,6 +28,7 @@ void Peer::tick(Nanos now) {
   expire_deadlines(now);
   watch_lanes(now);
   report_stalls(now);
+  go_on_after_refusals(now);
 }
 
 // A lane whose thread is in a plugin's call may be there for ever. To wait for it here would hold
@@ -145,6 +146,19 @@ void Peer::watch_carrier(PeerLane& lane, Nanos now) {
         if (!why.empty()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
       },
       kServicePatience);
+}
+
+// Lanes that are not read because the peer named memory that it may not use too often.
+void Peer::go_on_after_refusals(Nanos now) {
+  for (PeerLane* lane : lanes()) {
+    if (!lane->open() || !lane->held_for_refusals()) continue;
+    if (refusal_lines_.allow(now, shared_.log))
+      shared_.log.warn(
+          "peer {} ({}) names memory that it may not use, again and again; lane {} is read no "
+          "faster than {} of these a second",
+          id_, escaped(name()), lane->index(), RefusalBudget::kPerSecond);
+    if (refusals_.has_some(now)) lane->wake();
+  }
 }
 
 // Names what hangs, once per keepalive interval and peer.

@@ -94,6 +94,7 @@ Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_op
           {"rejected_ranges", get(c.rejected_ranges)},
           {"rejected_access", get(c.rejected_access)},
           {"rejected_regions", get(c.rejected_regions)},
+          {"refusal_holds", get(c.refusal_holds)},
           {"peers_connected", get(c.peers_connected)},
           {"peers_lost", get(c.peers_lost)},
           {"lanes_lost", get(c.lanes_lost)},

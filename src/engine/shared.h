@@ -31,6 +31,7 @@ struct EngineCounters {
   std::atomic<uint64_t> rejected_ranges{0};
   std::atomic<uint64_t> rejected_access{0};
   std::atomic<uint64_t> rejected_regions{0};
+  std::atomic<uint64_t> refusal_holds{0};  // lanes not read for a while because of those
   std::atomic<uint64_t> peers_connected{0};
   std::atomic<uint64_t> peers_lost{0};
   std::atomic<uint64_t> lanes_lost{0};

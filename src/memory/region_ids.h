@@ -2,7 +2,8 @@
 //
 // Whoever has been told of a region knows its id and nothing about any other: the generations of a
 // slot are its numbers 1, 2, 3 ... in an order that only this table knows (a keyed permutation), so
-// none comes twice and the next one cannot be told from those before.
+// none comes twice and the next one cannot be told from those before. How often a peer may guess:
+// engine/refusal_budget.h.
 #pragma once
 
 #include <array>

@@ -60,13 +60,20 @@ struct RxChunk {
   void reset();
 };
 
+// Why a lane is not read although bytes may wait in its socket. Each reason is set and lifted by
+// itself; the lane is read when there is none. What is sent goes on meanwhile.
+enum class ReadHold : uint8_t {
+  kNoSlot = 1,    // the sink had no place for a chunk
+  kRefusals = 4,  // the peer names memory that it may not use, again and again
+};
+
 class LaneSink {
  public:
   virtual ~LaneSink() = default;
   // A frame without payload. Not ok: the lane ends with that status.
   virtual Status on_frame(const wire::Header& header, std::span<const wire::Piece> pieces) = 0;
   // The head of a frame with payload: says where it lands. *chunk == nullptr with an ok status:
-  // no receive slot is free, ask again through resume_reading().
+  // no receive slot is free, ask again through resume_reading(ReadHold::kNoSlot).
   virtual Status on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
                          RxChunk** chunk) = 0;
   // All payload of `chunk` arrived (or was dropped); the sender's verdict is in the trailer.
@@ -93,6 +100,7 @@ struct LaneCounters {
   std::atomic<uint64_t> send_calls{0}, receive_calls{0};  // that brought something
   std::atomic<Nanos> last_receive{0};
   std::atomic<Nanos> last_send{0};
+  std::atomic<uint8_t> read_holds{0};  // of ReadHold
 };
 
 class Lane : public LoopSource {
@@ -116,7 +124,8 @@ class Lane : public LoopSource {
   // The memory is being deregistered and no frame or chunk uses it any more.
   virtual void forget_memory(const void* base, uint64_t length) = 0;
   virtual void release(RxChunk* chunk) = 0;
-  virtual void resume_reading() = 0;
+  virtual void hold_reading(ReadHold why) = 0;
+  virtual void resume_reading(ReadHold why) = 0;
   // Sends what can be sent now.
   virtual void flush(uint64_t budget_bytes) = 0;
   // No more frames will be queued; the peer sees the end of the stream after the last one.

@@ -181,6 +181,30 @@ TEST_F(MaliciousPeer, AnIdDoesNotLeadToTheNextOne) {
   ASSERT_TRUE(succeeded(engine.deregister(known)));
 }
 
+// At first everything is answered at once, as for a peer whose region was deregistered under its
+// transfers; then so many a second.
+TEST_F(MaliciousPeer, WhoIsRefusedAgainAndAgainIsSlowedDownAndNoMore) {
+  constexpr int kFree = 4096, kMore = 1500, kPerSecond = 1000, kBatch = 50;
+  wire::Piece wrong = piece(memory, kBytes, 1);
+  Stopwatch watch;
+  int answered = 0;
+  while (answered < kFree + kMore) {
+    for (int i = 0; i < kBatch; ++i)
+      ASSERT_TRUE(client->send(read_of(1, static_cast<uint32_t>(i)), std::span(&wrong, 1)));
+    for (int i = 0; i < kBatch; ++i, ++answered) {
+      auto frame = client->receive_type(FrameType::kReadFailed, patience(10'000));
+      ASSERT_TRUE(frame.has_value()) << "answered: " << answered;
+      EXPECT_EQ(frame->header.status, TCPX_OUT_OF_RANGE);
+    }
+  }
+  EXPECT_GE(watch.elapsed(), Ms{1'000 * kMore / kPerSecond - 200});
+  EXPECT_GT(count("refusal_holds"), 0u);
+  expect_good_peer_works();
+  EXPECT_TRUE(client->ping()) << "it is slow, not lost";
+  EXPECT_EQ(write({piece(memory, 0, 0)}), TCPX_OK) << "and what it may do it does";
+  EXPECT_EQ(count("lanes_lost"), 0u);
+}
+
 // Each of these is one change to a correct stream. The lane ends, nobody else notices.
 struct Malice {
   const char* name;

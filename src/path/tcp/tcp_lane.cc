@@ -99,7 +99,7 @@ bool TcpLane::on_hot() {
   bool more = sink_.on_idle();
   if (carrier_ != nullptr) more |= poll_carrier();
   if (!open_) return false;
-  if (phase_ == Phase::kPayload && !readable_ && !waiting_slot_) {
+  if (phase_ == Phase::kPayload && !readable_ && read_holds_ == 0) {
     readable_ = now_ns() < eager_until_;
     if (readable_) relax(kBetweenTries);
     more |= readable_;
@@ -120,7 +120,7 @@ void TcpLane::work() {
   in_work_ = true;
   start_carrier();
   bool more = false;
-  if (readable_ && !waiting_slot_) more |= receive(kTurnBytes);
+  if (readable_ && read_holds_ == 0) more |= receive(kTurnBytes);
   if (open_) {
     sink_.fill();
     more |= send(kTurnBytes);
@@ -162,7 +162,7 @@ void TcpLane::set_engaged() {
 
 bool TcpLane::receive(uint64_t budget) {
   uint64_t total = 0;
-  while (open_ && !waiting_slot_) {
+  while (open_ && read_holds_ == 0) {
     if (total >= budget) return true;
     size_t asked = 0;
     ssize_t got = receive_some(&asked);
@@ -322,7 +322,7 @@ Status TcpLane::dispatch_head() {
   RxChunk* chunk = nullptr;
   Status status = sink_.on_head(header_, pieces_, &chunk);
   if (!status) return status;
-  waiting_slot_ = chunk == nullptr;
+  set_hold(ReadHold::kNoSlot, chunk == nullptr);
   if (chunk == nullptr) return {};
   if (goes_beside(header_)) {
     phase_ = Phase::kHeader;
@@ -336,14 +336,19 @@ Status TcpLane::dispatch_head() {
   return {};
 }
 
-void TcpLane::resume_reading() {
-  if (!open_ || !waiting_slot_) return;
-  waiting_slot_ = false;
-  Status status = dispatch_head();
-  if (!status)
-    fail(status);
-  else if (!waiting_slot_)
-    loop_.make_hot(source_index_);
+void TcpLane::set_hold(ReadHold why, bool on) {
+  auto bit = static_cast<uint8_t>(why);
+  read_holds_ = static_cast<uint8_t>(on ? read_holds_ | bit : read_holds_ & ~bit);
+  counters_.read_holds.store(read_holds_, std::memory_order_relaxed);
+}
+
+void TcpLane::resume_reading(ReadHold why) {
+  if (!open_ || !held(why)) return;
+  set_hold(why, false);
+  Status status;
+  if (why == ReadHold::kNoSlot) status = dispatch_head();  // it found no place
+  if (!status) return fail(status);
+  if (open_ && read_holds_ == 0) loop_.make_hot(source_index_);
 }
 
 Status TcpLane::trailer_arrived() {

@@ -40,7 +40,10 @@ class TcpLane final : public Lane, private CarrierHost {
   bool holds(const RxChunk* chunk) const override;
   void forget_memory(const void* base, uint64_t length) override;
   void release(RxChunk*) override {}  // the stream has no slots
-  void resume_reading() override;
+  void hold_reading(ReadHold why) override {
+    if (open_) set_hold(why, true);
+  }
+  void resume_reading(ReadHold why) override;
   void flush(uint64_t budget_bytes) override;
   void finish() override;
   void close(const Status& status) override;
@@ -74,6 +77,8 @@ class TcpLane final : public Lane, private CarrierHost {
   Status dispatch_head();
   Status trailer_arrived();
   void advance_landing(size_t bytes);
+  bool held(ReadHold why) const { return (read_holds_ & static_cast<uint8_t>(why)) != 0; }
+  void set_hold(ReadHold why, bool on);
 
   // ---- CarrierHost ----
   void send_message(std::span<const uint8_t> bytes) override;
@@ -115,9 +120,9 @@ class TcpLane final : public Lane, private CarrierHost {
   // Receiving: `ahead_` takes the trailer of the current frame (if it has one) and the next header.
   bool readable_ = false;
   Nanos eager_until_ = 0;
-  int event_bytes_ = 1;        // fewer bytes than this are no event
-  bool end_hint_ = false;      // the peer has closed: read until the end is seen
-  bool waiting_slot_ = false;  // the sink had no receive slot
+  int event_bytes_ = 1;     // fewer bytes than this are no event
+  bool end_hint_ = false;   // the peer has closed: read until the end is seen
+  uint8_t read_holds_ = 0;  // of ReadHold
   Phase phase_ = Phase::kHeader;
   uint8_t ahead_[wire::kTrailerBytes + wire::kHeaderBytes];
   size_t ahead_got_ = wire::kTrailerBytes;
