@@ -157,6 +157,16 @@ def reads_beyond_the_window(context):
 def guessed_regions(context):
     """READs of ids near one that is known, near one that is gone, and of any id, at full speed, answers read. None may
     be answered with data."""
+    return guess(context, 1 << 62)
+
+
+@attack(PEER)
+def guessed_regions_anew(context):
+    """The same in sessions of 4000 tries, so that a limit per session is of no use."""
+    return guess(context, 4000)
+
+
+def guess(context, tries_each):
     granted = {region.id for name, region in context.regions.items() if name != "gone"}
     near = [region.id for region in context.regions.values()]
     tries = hits = ended = 0
@@ -164,7 +174,8 @@ def guessed_regions(context):
         try:
             session = context.session()
             session.lane.sock.settimeout(1)
-            while context.left() > 0:
+            stop = tries + tries_each
+            while context.left() > 0 and tries < stop:
                 base = context.random.choice(near)
                 ids = [base + (n << shift) & (2**64 - 1) for shift in (0, 16, 32, 48) for n in range(-64, 65)]
                 ids += [context.random.getrandbits(64) for _ in range(256)]
