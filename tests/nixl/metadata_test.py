@@ -1,8 +1,9 @@
 """Metadata: exchange, repeat, parts, invalidation, the listen thread."""
 import socket
+import struct
 import time
 
-from harness import case, refusal, require
+from harness import NIXL_ERRORS, case, refusal, require
 from transfer_test import pair
 
 
@@ -129,6 +130,38 @@ def registered_again_under_a_peer(test, place):
         token = target.register("c")
         require(initiator.load(target.metadata()) == "target", "the new metadata is taken")
     exchange_one(initiator, target, here, there, 7)
+
+
+@case(places=("two processes",), ucx="its metadata has no check")
+def a_flipped_bit_is_refused_or_harmless(test, place):
+    """Bits of what an agent's metadata says about us, each wrong once: it is not loaded, or nothing wrong is read with it.
+    Not those of NIXL's own frame: its core (1.4) follows a wrong memory type into nowhere."""
+    initiator, target, here, there = pair(test, place, 5000)
+    blob = target.metadata()
+    initiator.unload("target")
+    target.fill("b", 1)
+    place_at = blob.index(struct.pack("<QQ", there, 5000))  # then the device
+    parts = [(place_at, 24, 1), (blob.index(b"TCPR"), 112, 3), (blob.index(b"TCPI"), 100, 7)]
+    for start, size, step in parts:
+        for bit in range(start * 8, (start + size) * 8, step):
+            wrong = bytearray(blob)
+            wrong[bit // 8] ^= 1 << bit % 8
+            try:
+                name = initiator.load(bytes(wrong))
+            except NIXL_ERRORS:
+                continue
+            initiator.poison("b")
+            try:
+                key = initiator.request("READ", [(here, 5000)], [(there, 5000)], name)
+            except NIXL_ERRORS:
+                key = None
+            if key is not None:
+                if initiator.run(key) == "DONE":
+                    initiator.check("b", 1)
+                initiator.release(key)
+            initiator.unload(name)
+    initiator.load(blob)
+    exchange_one(initiator, target, here, there, 2)
 
 
 @case(places=("two processes",), peers=2)
