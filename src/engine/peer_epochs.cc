@@ -34,9 +34,11 @@ void Peer::epoch_was_heard(uint64_t ours) {
   changed_.notify_all();
 }
 
+// On every lane: one of them may be full of data, or about to be lost.
 void Peer::tell_epoch() {
   std::lock_guard lock(mu);
-  if (PeerLane* lane = lane_for_small_locked()) lane->wake();  // lost with it: the next one tells
+  for (auto& lane : lanes_)
+    if (lane && lane->open()) lane->wake();
 }
 
 // Without it nothing goes wrong: what such a peer posts before it has heard is refused.
