@@ -19,6 +19,25 @@ std::string flag_name(std::string_view option) {
   return flag;
 }
 
+// A command line is there for all users of the machine to see (ps, /proc).
+bool may_be_a_flag(std::string_view unit) {
+  return unit != "secret";
+}
+
+// Taken only to say what to do instead; not in the help.
+void refuse_flag(CLI::App& app, const std::string& option) {
+  app.add_option_function<std::string>(
+         flag_name(option),
+         [option](const std::string&) {
+           throw Failure(kExitUsage,
+                         strf("{0}: a key on the command line can be read by every user of this "
+                              "machine (ps); put it into a file and give {1}, or set {2}",
+                              flag_name(option), flag_name(option + "_file"),
+                              environment_name(option)));
+         })
+      ->group("");
+}
+
 std::string upper(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
@@ -29,14 +48,19 @@ std::string upper(std::string text) {
 std::vector<OptionText> option_texts() {
   std::vector<OptionText> out;
   for (auto& row : option_table())
-    out.push_back({row.name, flag_name(row.name), environment_name(row.name), row.unit,
-                   row.default_text, row.range, row.aliases, row.help});
+    out.push_back({row.name, may_be_a_flag(row.unit) ? flag_name(row.name) : "",
+                   environment_name(row.name), row.unit, row.default_text, row.range, row.aliases,
+                   row.help});
   return out;
 }
 
 void EngineOptions::add_to(CLI::App& app, std::string_view except) {
   for (auto& row : option_texts()) {
     if (row.name == except) continue;
+    if (!may_be_a_flag(row.unit)) {
+      refuse_flag(app, row.name);
+      continue;
+    }
     std::string flags = row.flag;
     if (row.name == "interfaces") flags += ",--ifaces";  // what the older bench script calls it
     const std::string help = strf("{} [{}; default {}]", row.help, row.range,

@@ -1,5 +1,5 @@
-// The option table as command line flags: every row is --name-with-dashes. Nothing about an option
-// is written down here a second time.
+// The option table as command line flags: every row is --name-with-dashes, except secrets, which are
+// refused there. Nothing about an option is written down here a second time.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ struct ResolvedOption {
 };
 
 struct OptionText {  // a row of the table
-  std::string name, flag, variable, unit, default_text, range, aliases, help;
+  std::string name, flag /* empty: none */, variable, unit, default_text, range, aliases, help;
 };
 std::vector<OptionText> option_texts();
 

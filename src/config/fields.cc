@@ -8,13 +8,13 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "config/bindings.h"
+#include "config/key_material.h"
 
 namespace tcpx::config {
 namespace {
 
-constexpr size_t kMaxNameBytes = 63;   // the wire's name field less its terminator
-constexpr size_t kLeastKeyBytes = 16;  // as src/session/auth.h has it
-constexpr size_t kMaxKeyBytes = 4096;
+constexpr size_t kMaxNameBytes = 63;  // the wire's name field less its terminator
+constexpr size_t kMaxKeyFiles = 4;
 constexpr std::string_view kPaths[] = {"tcp", "net", "ipc"};
 
 Status bad(std::string text) {
@@ -221,11 +221,19 @@ Status check_port_range(std::string_view text) {
 
 // The texts about keys do not show them.
 Status check_key(std::string_view text) {
-  if (text.size() >= kLeastKeyBytes && text.size() <= kMaxKeyBytes) return {};
-  return bad(
-      strf("the key has {} bytes, {} to {} are allowed, e.g. the output of "
-           "`openssl rand -hex 32`",
-           text.size(), kLeastKeyBytes, kMaxKeyBytes));
+  const std::string weakness = key_weakness(text);
+  if (weakness.empty()) return {};
+  return bad(strf("the key {}; e.g. the output of `head -c 32 /dev/urandom | base64`", weakness));
+}
+
+Status check_key_files(std::string_view text) {
+  const auto paths = split(text, ',');
+  for (std::string_view path : paths) {
+    if (Status s = check_key_file(path); !s) return s;
+  }
+  if (paths.size() <= kMaxKeyFiles) return {};
+  return bad(strf("{} names {} files, at most {} are read, e.g. /etc/tcpx/new,/etc/tcpx/old",
+                  shown(text), paths.size(), kMaxKeyFiles));
 }
 
 Status check_key_file(std::string_view text) {

@@ -52,6 +52,7 @@ Status check_advertise(std::string_view text);
 Status check_port_range(std::string_view text);
 Status check_key(std::string_view text);
 Status check_key_file(std::string_view text);
+Status check_key_files(std::string_view text);
 Status check_require_path(std::string_view text);
 Status check_allow_path(std::string_view text);
 Status check_devices(std::string_view text);

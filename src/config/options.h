@@ -40,7 +40,7 @@ struct EngineOptions {
   Nanos lane_timeout = 2 * kSecond;   // silence after which one lane is given up while others live
   bool auth = true;                   // off: anyone who can connect is a peer
   std::string auth_key;               // shared key, text; exclusive with auth_key_file
-  std::string auth_key_file;          // file whose bytes (without trailing newline) are the key
+  std::string auth_key_file;          // files whose bytes (without trailing newline) are keys
   uint32_t max_half_open = 64;        // connections that have not proved themselves yet
   uint32_t max_peers = 4096;
   uint64_t max_notify_bytes = 16 << 20;

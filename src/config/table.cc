@@ -72,12 +72,13 @@ const Row kRows[] = {
     "off: anyone who can connect is a peer", ""},
    "on", Choice{&EngineOptions::auth}},
   {{"auth_key", "secret", "", "16 to 4096 bytes",
-    "key shared by all engines; without one, connection info carries a secret. Not together with "
-    "auth_key_file", ""},
+    "key shared by all engines, random; without one, connection info carries a secret. Not "
+    "together with auth_key_file", ""},
    "a-long-random-text", Text{&EngineOptions::auth_key, check_key, true}},
-  {{"auth_key_file", "file", "", "file name",
-    "file that holds the key (a newline at its end is not part of it)", ""},
-   "/etc/tcpx/key", Text{&EngineOptions::auth_key_file, check_key_file}},
+  {{"auth_key_file", "files", "", "file name, or up to 4 with commas",
+    "file that holds the key (a newline at its end is not part of it). Of several, the first is "
+    "used and the others are accepted: so keys are changed without a stop", ""},
+   "/etc/tcpx/key", Text{&EngineOptions::auth_key_file, check_key_files}},
   {{"max_half_open", "count", "64", "1..65536",
     "incoming connections that have not proved themselves yet; more are refused", ""},
    "64", Count{&EngineOptions::max_half_open}},

@@ -11,7 +11,7 @@ namespace {
 constexpr Nanos kRetryEvery = 100 * kMilli;
 constexpr Nanos kShortestTry = kSecond;
 
-// Trying another address cannot help against these.
+// Trying again cannot help against these.
 bool is_final(tcpx_code code) {
   return code == TCPX_AUTH_FAILED || code == TCPX_VERSION_MISMATCH || code == TCPX_LIMIT ||
          code == TCPX_PROTOCOL_ERROR || code == TCPX_PATH_UNAVAILABLE;
@@ -49,6 +49,7 @@ Connector::Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTar
 void Connector::start() {
   next_rail_ = 0;
   retry_at_ = 0;
+  verdict_ = {};
   try_next();
 }
 
@@ -70,6 +71,7 @@ wire::Hello Connector::hello() const {
   out.chunk_bytes = host_.options().chunk_bytes;
   out.window = host_.options().window;
   out.epoch = peer_->shared().epoch.load();
+  out.key_id = target_.keys[key_].id;
   out.name = host_.options().name;
   return out;
 }
@@ -90,12 +92,19 @@ Status Connector::dial(const Rail& rail, const wire::Hello& hello, const auth::K
 void Connector::try_next() {
   while (next_rail_ < rails_.size()) {
     const Rail& rail = rails_[next_rail_++];
-    Status status = dial(rail, hello(), target_.key,
+    Status status = dial(rail, hello(), target_.keys[key_].key,
                          [self = shared_from_this()](Handshake& handshake, const Status& ended) {
                            self->first_ended(handshake, ended);
                          });
     if (status) return;
     last_error_ = status;
+  }
+  if (!verdict_) {
+    // While keys are being changed a peer may have one of them only.
+    if (verdict_.code() != TCPX_AUTH_FAILED || key_ + 1 == target_.keys.size())
+      return give_up(verdict_);
+    ++key_;
+    return start();
   }
   bool again = target_.retry || turned_away_;
   turned_away_ = false;
@@ -116,7 +125,11 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
   if (!status) {
     last_error_ = status;
     turned_away_ |= handshake.turned_away();
-    if (is_final(status.code())) return give_up(status);
+    if (is_final(status.code())) {
+      if (handshake.server_proved()) return give_up(status);
+      // Anybody may be at this address and say so; the peer itself may be at another.
+      verdict_ = status;
+    }
     return try_next();
   }
   const wire::Welcome& welcome = handshake.welcome();
@@ -144,6 +157,7 @@ void Connector::join_lanes(const wire::Welcome& welcome, const wire::Address& fi
   size_t base = here == rails_.end() ? 0 : static_cast<size_t>(here - rails_.begin());
   wire::Hello join = hello();
   join.kind = wire::HelloKind::kJoinLane;
+  join.key_id = 0;
   join.session = session_;
   join.target_uid = peer_->uid();
   join.lanes = 1;

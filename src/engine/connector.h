@@ -7,6 +7,7 @@
 
 #include "config/options.h"
 #include "engine/peer.h"
+#include "session/keyring.h"
 #include "session/service.h"
 #include "topo/interfaces.h"
 
@@ -14,9 +15,9 @@ namespace tcpx {
 
 struct ConnectTarget {
   std::vector<wire::Address> addresses;
-  wire::Uid uid{};  // zero: whoever answers
-  auth::Key key;
-  bool retry = false;  // the peer may not listen yet: try until connect_timeout
+  wire::Uid uid{};              // zero: whoever answers
+  std::vector<ClientKey> keys;  // at least one; those after the first if that is not known there
+  bool retry = false;           // the peer may not listen yet: try until connect_timeout
 };
 
 class ConnectorHost {
@@ -66,8 +67,10 @@ class Connector : public std::enable_shared_from_this<Connector> {
   const Nanos deadline_;
   std::vector<Rail> rails_;
   size_t next_rail_ = 0;
+  size_t key_ = 0;  // of target_.keys
   Nanos retry_at_ = 0;
   Status last_error_;
+  Status verdict_;  // of this round: what trying again cannot mend
   uint32_t joining_ = 0;
   uint64_t session_ = 0;
   bool finished_ = false;

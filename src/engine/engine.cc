@@ -95,7 +95,7 @@ Status EngineCore::init_paths() {
 Status EngineCore::init() {
   wire::keep_crypto_until_the_end();
   if (Status status = random_bytes(uid_); !status) return status;
-  if (Status status = init_secret(); !status) return status;
+  if (Status status = keys_.load(shared_.options, shared_.log); !status) return status;
   if (Status status = init_paths(); !status) return status;
   std::vector<Fd> listeners;
   if (Status status = init_listeners(&listeners); !status) return status;
@@ -107,30 +107,6 @@ Status EngineCore::init() {
   shared_.defer = [this](std::function<void()> task) { service_->defer(std::move(task)); };
   say_hello(listeners.size());
   return service_->start(std::move(listeners));
-}
-
-Status EngineCore::init_secret() {
-  const EngineOptions& options = shared_.options;
-  if (!options.auth) {
-    shared_.log.warn(
-        "auth=off: anyone who can connect to this engine can read and write the "
-        "memory it registers for remote access");
-    return {};
-  }
-  if (!options.auth_key_file.empty()) {
-    auth::KeyFile file;
-    if (Status status = auth::load_key_file(options.auth_key_file, &file); !status) return status;
-    if (file.readable_by_others)
-      shared_.log.warn("key file {} can be read by others; chmod 600 it", options.auth_key_file);
-    operator_key_ = std::move(file.secret);
-  } else if (!options.auth_key.empty()) {
-    operator_key_ = auth::Secret(
-        {reinterpret_cast<const uint8_t*>(options.auth_key.data()), options.auth_key.size()});
-  }
-  if (!operator_key_.bytes().empty())
-    return auth::derive_engine_key(operator_key_.bytes(), &engine_key_);
-  if (Status status = auth::new_secret(secret_); !status) return status;
-  return auth::derive_engine_key(secret_, &engine_key_);
 }
 
 Status EngineCore::init_listeners(std::vector<Fd>* listeners) {
@@ -200,15 +176,7 @@ void EngineCore::make_connection_info() {
   info.uid = uid_;
   info.name = shared_.options.name;
   info.addresses = advertised_;
-  if (!shared_.options.auth) {
-    info.auth = wire::AuthMode::kOpen;
-  } else if (!operator_key_.bytes().empty()) {
-    info.auth = wire::AuthMode::kSharedKey;
-  } else {
-    info.auth = wire::AuthMode::kSecretInside;
-    info.secret = secret_;
-  }
-  connection_info_ = wire::encode_connection_info(info, operator_key_.bytes());
+  connection_info_ = keys_.make_info(std::move(info));
 }
 
 uint32_t EngineCore::resolved_lanes() const {
@@ -237,9 +205,7 @@ void EngineCore::say_hello(size_t listeners) {
       "threads, {} lanes per peer, auth {}",
       kVersion, to_hex(uid_).substr(0, 8), listeners, join(used, " "),
       unused.empty() ? "none" : join(unused, " "), shared_.loops.size(), resolved_lanes(),
-      !shared_.options.auth           ? "OFF"
-      : operator_key_.bytes().empty() ? "by connection info"
-                                      : "by shared key");
+      keys_.describe());
 }
 
 EngineCore::~EngineCore() {
@@ -289,10 +255,7 @@ std::shared_ptr<Peer> EngineCore::find_session(const wire::Hello& hello) {
 }
 
 Status EngineCore::key_for(const wire::Hello& hello, auth::Key* key) {
-  if (hello.kind == wire::HelloKind::kNewSession) {
-    *key = engine_key_;
-    return {};
-  }
+  if (hello.kind == wire::HelloKind::kNewSession) return keys_.key_of_client(hello.key_id, key);
   std::shared_ptr<Peer> peer = find_session(hello);
   if (peer == nullptr)
     return lane_error(TCPX_NOT_FOUND, "a lane asked for a session that is not this client's");
@@ -462,7 +425,7 @@ void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
   shared_.log.info("peer {} \"{}\" ({}): path {}, {} lanes via {}{}{}", peer->id(),
                    escaped(peer->name()), peer->inbound ? "came to us" : "connected", path,
                    peer->live_lanes(), peer->interfaces(),
-                   path == "net" ? "" : "; no net path: " + escaped(why),
+                   path == "net" ? "" : "; no net path: " + why,
                    note.empty() ? "" : "; lanes missing: " + note);
 }
 
@@ -499,36 +462,20 @@ void EngineCore::shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEn
 
 Status EngineCore::connect(std::span<const uint8_t> bytes, uint64_t* peer) {
   wire::ConnectionInfo info;
-  if (Status status = wire::decode_connection_info(bytes, operator_key_.bytes(), &info); !status)
-    return status;
-  if (Status status = auth::check_info_mode(shared_.options.auth, info.auth); !status)
-    return status;
   ConnectTarget target;
+  target.keys.resize(1);
+  if (Status status = keys_.open_info(bytes, &info, &target.keys[0]); !status) return status;
   target.addresses = info.addresses;
   target.uid = info.uid;
-  if (info.auth == wire::AuthMode::kSharedKey && operator_key_.bytes().empty())
-    return bad_call(TCPX_AUTH_FAILED,
-                    "the peer uses a shared key and this engine has none; set "
-                    "auth_key_file (TCPX_AUTH_KEY_FILE) to the same key");
-  if (info.auth == wire::AuthMode::kSecretInside) {
-    if (Status status = auth::derive_engine_key(info.secret, &target.key); !status) return status;
-  } else {
-    target.key = engine_key_;
-  }
   return start_connecting(std::move(target), peer);
 }
 
 Status EngineCore::connect_address(const std::string& address, uint64_t* peer) {
-  if (shared_.options.auth && operator_key_.bytes().empty())
-    return bad_call(TCPX_AUTH_FAILED,
-                    "connecting by address needs a key both sides have; set "
-                    "auth_key_file (TCPX_AUTH_KEY_FILE), or connect with the "
-                    "peer's connection info");
   ConnectTarget target;
+  if (Status status = keys_.address_keys(&target.keys); !status) return status;
   if (Status status = resolve_endpoint(address, &target.addresses); !status) return status;
   if (target.addresses[0].port == 0)
     return bad_call(TCPX_INVALID_ARGUMENT, strf("\"{}\": port 0 cannot be connected to", address));
-  target.key = engine_key_;
   target.retry = true;
   return start_connecting(std::move(target), peer);
 }

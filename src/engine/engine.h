@@ -16,6 +16,7 @@
 #include "engine/peer.h"
 #include "engine/shared.h"
 #include "path/net/net_path.h"
+#include "session/keyring.h"
 #include "session/service.h"
 #include "topo/interfaces.h"
 
@@ -59,7 +60,6 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status init();
   Status init_paths();
   bool allows(std::string_view path) const;
-  Status init_secret();
   Status init_listeners(std::vector<Fd>* listeners);
   Status init_loops();
   void make_connection_info();
@@ -100,9 +100,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::unique_ptr<EngineShared> shared_owner_;  // left behind if a thread hangs in a plugin
   EngineShared& shared_;
   wire::Uid uid_{};
-  auth::Secret operator_key_;
-  std::array<uint8_t, wire::kSecretBytes> secret_{};
-  auth::Key engine_key_;
+  Keyring keys_;
   std::vector<LocalAddress> all_addresses_;  // of the host, to name interfaces
   std::vector<LocalAddress> chosen_;         // by the `interfaces` option
   std::vector<wire::Address> advertised_;

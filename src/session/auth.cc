@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/ids.h"
 #include "base/text.h"
+#include "wire/bytes.h"
 #include "wire/mac.h"
 
 namespace tcpx::auth {
@@ -22,13 +23,14 @@ namespace {
 // label | hello | challenge has one reading.
 constexpr size_t kLabelBytes = 24;
 constexpr std::string_view kEngineKeyLabel = "tcpx-p2p engine key   v1";
+constexpr std::string_view kKeyIdLabel = "tcpx-p2p key id       v1";
 constexpr std::string_view kSessionKeyLabel = "tcpx-p2p session key  v1";
 constexpr std::string_view kClientProofLabel = "tcpx-p2p client proof v1";
 constexpr std::string_view kServerProofLabel = "tcpx-p2p server proof v1";
 constexpr std::string_view kWelcomeMacLabel = "tcpx-p2p welcome mac  v1";
-static_assert(kEngineKeyLabel.size() == kLabelBytes && kSessionKeyLabel.size() == kLabelBytes &&
-              kClientProofLabel.size() == kLabelBytes && kServerProofLabel.size() == kLabelBytes &&
-              kWelcomeMacLabel.size() == kLabelBytes);
+static_assert(kEngineKeyLabel.size() == kLabelBytes && kKeyIdLabel.size() == kLabelBytes &&
+              kSessionKeyLabel.size() == kLabelBytes && kClientProofLabel.size() == kLabelBytes &&
+              kServerProofLabel.size() == kLabelBytes && kWelcomeMacLabel.size() == kLabelBytes);
 
 std::span<const uint8_t> as_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -105,6 +107,14 @@ Status derive_engine_key(std::span<const uint8_t> secret, Key* out) {
   return {};
 }
 
+Status make_key_id(const Key& engine_key, uint64_t* out) {
+  wire::Digest digest;
+  if (!wire::hmac_sha256(engine_key.bytes(), as_bytes(kKeyIdLabel), &digest)) return no_hmac();
+  const uint64_t id = wire::get<uint64_t, 0>(std::span<const uint8_t, wire::kDigestBytes>(digest));
+  *out = id == 0 ? 1 : id;
+  return {};
+}
+
 Status derive_session_key(const Key& engine_key, HelloBytes hello, ChallengeBytes challenge,
                           Key* out) {
   wire::Digest digest;
@@ -166,8 +176,20 @@ Status check_mode(bool this_engine_authenticated, bool peer_authenticated) {
                     "here, and the same auth_key_file or the peer's connection info");
 }
 
-Status check_info_mode(bool this_engine_authenticated, wire::AuthMode info) {
-  return check_mode(this_engine_authenticated, info != wire::AuthMode::kOpen);
+Status check_info_mode(wire::AuthMode this_engine, wire::AuthMode info) {
+  using wire::AuthMode;
+  if (this_engine == info) return {};
+  if (this_engine == AuthMode::kSharedKey && info == AuthMode::kSecretInside) {
+    return peer_error(TCPX_AUTH_FAILED,
+                      "this engine has an auth_key; the connection info was made by an engine "
+                      "without a key, so by anyone: set the same auth_key_file at that engine");
+  }
+  if (this_engine == AuthMode::kSecretInside && info == AuthMode::kSharedKey) {
+    return peer_error(TCPX_AUTH_FAILED,
+                      "the connection info was made by an engine with a key and this engine has "
+                      "none; set the same auth_key_file (TCPX_AUTH_KEY_FILE) here");
+  }
+  return check_mode(this_engine != AuthMode::kOpen, info != AuthMode::kOpen);
 }
 
 Status load_key_file(const std::string& path, KeyFile* out) {
@@ -190,10 +212,12 @@ Status load_key_file(const std::string& path, KeyFile* out) {
   Status status = read_all(fd.get(), path, buffer, &length);
   if (status.ok()) {
     if (length > 0 && buffer[length - 1] == '\n') --length;
-    if (length < kMinSecretBytes || length > kMaxSecretBytes) {
-      status = key_file_error(path, strf("has {} bytes, a key has {} to {}",
-                                         length > kMaxSecretBytes ? "too many" : strf("{}", length),
-                                         kMinSecretBytes, kMaxSecretBytes));
+    const std::string weakness =
+        length > kMaxSecretBytes
+            ? strf("has too many bytes, a key has {} to {}", kMinSecretBytes, kMaxSecretBytes)
+            : config::key_weakness({reinterpret_cast<const char*>(buffer.data()), length});
+    if (!weakness.empty()) {
+      status = key_file_error(path, weakness);
     } else {
       out->secret = Secret(std::span(buffer).first(length));
       out->readable_by_others = (info.st_mode & (S_IRGRP | S_IROTH)) != 0;

@@ -17,14 +17,15 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/key_material.h"
 #include "wire/blobs.h"
 #include "wire/handshake.h"
 
 namespace tcpx::auth {
 
 inline constexpr size_t kKeyBytes = 32;
-inline constexpr size_t kMinSecretBytes = 16;
-inline constexpr size_t kMaxSecretBytes = 4096;
+inline constexpr size_t kMinSecretBytes = config::kMinKeyBytes;
+inline constexpr size_t kMaxSecretBytes = config::kMaxKeyBytes;
 
 void wipe(std::span<uint8_t> bytes);  // not optimised away
 
@@ -80,6 +81,8 @@ Status new_secret(std::span<uint8_t, wire::kSecretBytes> out);
 // `secret` has kMinSecretBytes..kMaxSecretBytes, else TCPX_BAD_CONFIG. All functions below write
 // their output only on success and fail otherwise only if OpenSSL does (TCPX_INTERNAL).
 Status derive_engine_key(std::span<const uint8_t> secret, Key* out);
+// What a client calls its key in a hello, never 0: for servers that hold several.
+Status make_key_id(const Key& engine_key, uint64_t* out);
 Status derive_session_key(const Key& engine_key, HelloBytes hello, ChallengeBytes challenge,
                           Key* out);
 Status make_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes challenge,
@@ -97,16 +100,16 @@ Status check_welcome_mac(const Key& session_key, HelloBytes hello, ChallengeByte
 // Both sides of a handshake run authenticated, or both open; else TCPX_AUTH_FAILED. `peer` is
 // what the other side says of itself (Hello, Challenge): a lie only makes its proof fail.
 Status check_mode(bool this_engine_authenticated, bool peer_authenticated);
-// The same before connecting, from the peer's connection info. Without it, an info anyone can make
-// (kOpen) would lead an authenticated engine to a stranger.
-Status check_info_mode(bool this_engine_authenticated, wire::AuthMode info);
+// The same before connecting, from the peer's connection info. An info that anyone can make (kOpen,
+// kSecretInside) must not lead an engine with an operator's key to a stranger.
+Status check_info_mode(wire::AuthMode this_engine, wire::AuthMode info);
 
 struct KeyFile {
   Secret secret;
   bool readable_by_others = false;  // by group or world: worth a warning
 };
-// The bytes of a regular file without one trailing newline, kMinSecretBytes..kMaxSecretBytes.
-// TCPX_BAD_CONFIG names the path and what to do.
+// The bytes of a regular file without one trailing newline, if they make a key
+// (config/key_material). TCPX_BAD_CONFIG names the path and what to do.
 Status load_key_file(const std::string& path, KeyFile* out);
 
 }  // namespace tcpx::auth

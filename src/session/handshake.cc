@@ -194,20 +194,26 @@ void Handshake::hello_received() {
   step_ = Step::kSendChallenge;
 }
 
+Status Handshake::refusal(uint16_t code) const {
+  const auto why = static_cast<tcpx_code>(code);
+  const char* hint = why == TCPX_AUTH_FAILED && hello_.key_id != 0
+                         ? "; it has another key, or none: give both the same auth_key_file"
+                         : "";
+  return peer_error(why, strf("{} refused the connection: {}{}", remote_, code_name(why), hint));
+}
+
 void Handshake::challenge_received() {
   std::span<const uint8_t, wire::kChallengeBytes> bytes(in_.data(), wire::kChallengeBytes);
   std::copy(bytes.begin(), bytes.end(), challenge_bytes_.begin());
   Status status = wire::decode(bytes, &challenge_);
-  if (status && challenge_.status != TCPX_OK)
-    status = peer_error(static_cast<tcpx_code>(challenge_.status),
-                        strf("{} refused the connection: {}", remote_,
-                             code_name(static_cast<tcpx_code>(challenge_.status))));
+  if (status && challenge_.status != TCPX_OK) status = refusal(challenge_.status);
   if (status) status = auth::check_mode(hello_.authenticated, challenge_.authenticated);
   if (status && hello_.target_uid != wire::Uid{} && challenge_.uid != hello_.target_uid)
     status = peer_error(TCPX_NOT_FOUND, strf("another engine answers at {}", remote_));
   if (status && hello_.authenticated)
     status = auth::check_proof(key_, auth::Role::kServer, hello_bytes_,
                                signed_part(challenge_bytes_), challenge_.proof);
+  server_proved_ = status.ok();
   wire::Proof proof;
   if (status && hello_.authenticated)
     status = auth::make_proof(key_, auth::Role::kClient, hello_bytes_,
@@ -275,10 +281,7 @@ void Handshake::welcome_received() {
                                      bytes.first<wire::kWelcomeSignedBytes>(),
                                      bytes.last<wire::kProofBytes>());
   if (status) status = wire::decode(bytes, &welcome_);
-  if (status && welcome_.status != TCPX_OK)
-    status = peer_error(static_cast<tcpx_code>(welcome_.status),
-                        strf("{} refused the connection: {}", remote_,
-                             code_name(static_cast<tcpx_code>(welcome_.status))));
+  if (status && welcome_.status != TCPX_OK) status = refusal(welcome_.status);
   if (!status) {
     fail(status);
     return;

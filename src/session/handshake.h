@@ -50,6 +50,8 @@ class Handshake {
   // Client: the other side accepted the connection and closed it without a word, as an engine does
   // that has too many half-open ones.
   bool turned_away() const { return turned_away_; }
+  // Client: whoever answers holds the key; with auth=off nobody has to.
+  bool server_proved() const { return server_proved_; }
   const Status& status() const { return status_; }
   const wire::Hello& hello() const { return hello_; }
   const wire::Challenge& challenge() const { return challenge_; }
@@ -86,6 +88,7 @@ class Handshake {
   const auth::Key& welcome_key() const;
   Status sign_welcome();
   Status connection_error(int err) const;
+  Status refusal(uint16_t code) const;
   template <size_t N, class Message>
   void queue(const Message& message);
 
@@ -97,6 +100,7 @@ class Handshake {
   bool heard_ = false;
   bool answered_ = false;
   bool turned_away_ = false;
+  bool server_proved_ = false;
   Status status_;
   std::string remote_;
 

@@ -170,6 +170,15 @@ class Config(Case):
         for row in table:
             self.assertIn(f"| `{row['name']}` | `{row['variable']}` |", text)
 
+    def test_a_key_is_not_taken_from_the_command_line(self):
+        for command in (["config"], ["bench", "--listen", "127.0.0.1:0"]):
+            for flag in (["--auth-key", "do-not-print-this-key"], ["--auth-key=do-not-print-this-key"]):
+                result = tcpx(*command, *flag)
+                self.assert_ended(result, 2, "--auth-key-file")
+                self.assertIn("TCPX_AUTH_KEY", result.stderr)
+                self.assertNotIn("do-not-print-this-key", result.stdout + result.stderr)
+        self.assertNotIn("`--auth-key`", tcpx("config", "--markdown").stdout)
+
     def test_secret_is_not_shown(self):
         for args in ([], ["--json"]):
             result = tcpx("config", *args, TCPX_AUTH_KEY="do-not-print-this-key")

@@ -84,6 +84,12 @@ TEST(AuthGolden, KeysAndProofs) {
             "7652c7b3b3e4e3162f9c26b90b063b723f4729b9fd02a11c2826f292237b30bf");
 }
 
+TEST(AuthGolden, KeyId) {
+  uint64_t id = 0;
+  ASSERT_TRUE(make_key_id(engine_key(), &id).ok());
+  EXPECT_EQ(id, 0x4cd576129fb2d8d6u);  // the first 8 bytes, little-endian
+}
+
 TEST(AuthGolden, WelcomeMac) {
   const Exchange x;
   Key session;
@@ -235,14 +241,19 @@ TEST(AuthMode, BothSidesAuthenticateOrNeither) {
                          "this engine runs with auth=off; the peer requires authentication"));
 }
 
-TEST(AuthMode, OpenConnectionInfoDoesNotTalkAnEngineDown) {
-  EXPECT_TRUE(check_info_mode(true, wire::AuthMode::kSecretInside).ok());
-  EXPECT_TRUE(check_info_mode(true, wire::AuthMode::kSharedKey).ok());
-  EXPECT_TRUE(check_info_mode(false, wire::AuthMode::kOpen).ok());
-  EXPECT_TRUE(
-      fails_with(check_info_mode(true, wire::AuthMode::kOpen), TCPX_AUTH_FAILED, "auth=off"));
-  EXPECT_FALSE(check_info_mode(false, wire::AuthMode::kSecretInside).ok());
-  EXPECT_FALSE(check_info_mode(false, wire::AuthMode::kSharedKey).ok());
+TEST(AuthMode, ConnectionInfoDoesNotTalkAnEngineIntoAnotherMode) {
+  using wire::AuthMode;
+  for (AuthMode own : {AuthMode::kOpen, AuthMode::kSecretInside, AuthMode::kSharedKey})
+    for (AuthMode info : {AuthMode::kOpen, AuthMode::kSecretInside, AuthMode::kSharedKey})
+      EXPECT_EQ(check_info_mode(own, info).code(), own == info ? TCPX_OK : TCPX_AUTH_FAILED);
+  EXPECT_TRUE(fails_with(check_info_mode(AuthMode::kSecretInside, AuthMode::kOpen),
+                         TCPX_AUTH_FAILED, "auth=off"));
+  EXPECT_TRUE(fails_with(check_info_mode(AuthMode::kSharedKey, AuthMode::kOpen), TCPX_AUTH_FAILED,
+                         "auth=off"));
+  EXPECT_TRUE(fails_with(check_info_mode(AuthMode::kSharedKey, AuthMode::kSecretInside),
+                         TCPX_AUTH_FAILED, "auth_key_file"));
+  EXPECT_TRUE(fails_with(check_info_mode(AuthMode::kSecretInside, AuthMode::kSharedKey),
+                         TCPX_AUTH_FAILED, "auth_key_file"));
 }
 
 // ---- key file -----------------------------------------------------------------------------------
@@ -280,15 +291,15 @@ TEST_F(AuthKeyFile, OneTrailingNewlineIsNotPartOfTheKey) {
   EXPECT_EQ(content, kSharedText);
   ASSERT_TRUE(load(write(kSharedText + "\n\n"), &content).ok());
   EXPECT_EQ(content, kSharedText + "\n");
-  const std::string binary("\0\1\2\n\xff\0\0\0\0\0\0\0\0\0\0\0", 16);
+  const std::string binary("\0\1\2\n\xff\4\5\6\0\0\0\0\0\0\0\0", 16);
   ASSERT_TRUE(load(write(binary), &content).ok());
   EXPECT_EQ(content, binary);
 }
 
 TEST_F(AuthKeyFile, LengthIsBoundedAndTheTextNamesPathAndFix) {
   std::string content;
-  ASSERT_TRUE(load(write(std::string(16, 'k') + "\n"), &content).ok());
-  ASSERT_TRUE(load(write(std::string(4096, 'k') + "\n"), &content).ok());
+  ASSERT_TRUE(load(write("0123456789abcdef\n"), &content).ok());
+  ASSERT_TRUE(load(write("0123456789abcdef" + std::string(4080, 'k') + "\n"), &content).ok());
   EXPECT_EQ(content.size(), 4096u);
   for (size_t size : {0, 15, 4097, 4098, 100000}) {
     const std::string path = write(std::string(size, 'k'));
@@ -301,6 +312,19 @@ TEST_F(AuthKeyFile, LengthIsBoundedAndTheTextNamesPathAndFix) {
                          "too many"));
   EXPECT_TRUE(fails_with(load(write(std::string(15, 'k') + "\n"), &content), TCPX_BAD_CONFIG,
                          "has 15 bytes"));
+}
+
+// The server proves itself first, so keys can be tried offline.
+TEST_F(AuthKeyFile, AKeyOfFewDifferentBytesIsRefusedWithTheReason) {
+  std::string content;
+  for (const std::string& weak :
+       {std::string(64, 'k'), std::string("12345671234567123456"), std::string(16, '\0')}) {
+    const Status status = load(write(weak), &content);
+    EXPECT_TRUE(fails_with(status, TCPX_BAD_CONFIG, "different bytes"));
+    EXPECT_TRUE(fails_with(status, TCPX_BAD_CONFIG, "offline"));
+    EXPECT_TRUE(fails_with(status, TCPX_BAD_CONFIG, "/dev/urandom"));
+  }
+  EXPECT_TRUE(load(write("1234567812345678"), &content).ok());
 }
 
 TEST_F(AuthKeyFile, MissingFilesDirectoriesAndPipes) {

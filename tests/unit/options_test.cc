@@ -143,6 +143,7 @@ TEST(OptionValues, AreTakenAndShownCanonically) {
       {"deadline", "60s", "1m"},
       {"auth_key", "hunter2 hunter2 hunter2", "(set)"},
       {"auth_key_file", "/etc/tcpx/key", "/etc/tcpx/key"},
+      {"auth_key_file", "/k/new,/k/old", "/k/new,/k/old"},
       {"require_path", "tcp", "tcp"},
       {"allow_path", "ipc,tcp", "ipc,tcp"},
       {"log_level", "trace", "trace"},
@@ -227,7 +228,11 @@ TEST(OptionValues, BadOnesAreErrorsThatNameRowValueRangeAndExample) {
       {"port_range", "1,2"},
       {"auth_key", ""},
       {"auth_key", "fifteen-bytes--"},
+      {"auth_key", "kkkkkkkkkkkkkkkkkkkkkkkk"},
+      {"auth_key", "1234567123456712345671234567"},
       {"auth_key_file", ""},
+      {"auth_key_file", "/k,"},
+      {"auth_key_file", "/a,/b,/c,/d,/e"},
       {"require_path", "tpc"},
       {"require_path", "tcp,ipc"},
       {"allow_path", ""},
@@ -470,8 +475,8 @@ TEST(OptionAliases, BenchVariablesAreLookedUpByTheBench) {
 
 TEST(OptionRules, ContradictionsAreErrorsThatNameBothSides) {
   const std::pair<NameValues, std::vector<const char*>> cases[] = {
-      {{{"auth_key", "kkkkkkkkkkkkkkkk"}, {"auth_key_file", "/k"}}, {"auth_key", "auth_key_file"}},
-      {{{"auth", "off"}, {"auth_key", "kkkkkkkkkkkkkkkk"}}, {"auth=off", "auth_key"}},
+      {{{"auth_key", "0123456789abcdef"}, {"auth_key_file", "/k"}}, {"auth_key", "auth_key_file"}},
+      {{{"auth", "off"}, {"auth_key", "0123456789abcdef"}}, {"auth=off", "auth_key"}},
       {{{"auth", "off"}, {"auth_key_file", "/k"}}, {"auth=off", "auth_key_file"}},
       {{{"keepalive", "15s"}, {"lane_timeout", "1m"}}, {"peer_timeout=15s", "keepalive=15s"}},
       {{{"peer_timeout", "500ms"}}, {"peer_timeout=500ms", "keepalive=1s"}},

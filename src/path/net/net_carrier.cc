@@ -114,7 +114,7 @@ Status NetCarrier::on_message(std::span<const uint8_t> bytes) {
   if (Status status = wire::decode(bytes, &message); !status) return status;
   if (state_ == State::kFailed || state_ == State::kClosed) return {};  // they crossed
   if (message.step == wire::NetStep::kFailed) {
-    Status why = setup_error(with_warning("the peer: " + message.text, started_));
+    Status why = setup_error(with_warning("the peer: " + escaped(message.text), started_));
     if (state_ == State::kReady) return why;  // too late to go on without
     fail_setup(why, false);
     return {};
