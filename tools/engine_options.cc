@@ -29,11 +29,11 @@ void refuse_flag(CLI::App& app, const std::string& option) {
   app.add_option_function<std::string>(
          flag_name(option),
          [option](const std::string&) {
-           throw Failure(kExitUsage,
-                         strf("{0}: a key on the command line can be read by every user of this "
-                              "machine (ps); put it into a file and give {1}, or set {2}",
-                              flag_name(option), flag_name(option + "_file"),
-                              environment_name(option)));
+           throw Failure(
+               kExitUsage,
+               strf("{0}: a key on the command line can be read by every user of this "
+                    "machine (ps); put it into a file and give {1}, or set {2}",
+                    flag_name(option), flag_name(option + "_file"), environment_name(option)));
          })
       ->group("");
 }

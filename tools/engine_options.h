@@ -1,5 +1,5 @@
-// The option table as command line flags: every row is --name-with-dashes, except secrets, which are
-// refused there. Nothing about an option is written down here a second time.
+// The option table as command line flags: every row is --name-with-dashes, except secrets, which
+// are refused there. Nothing about an option is written down here a second time.
 #pragma once
 
 #include <map>

@@ -137,7 +137,8 @@ TCPX_API tcpx_code tcpx_counters_json(tcpx_engine* engine, char* buffer, size_t*
  * right away; they wait for the connection within their deadline. */
 TCPX_API tcpx_code tcpx_connect(tcpx_engine* engine, const void* info, size_t length,
                                 tcpx_peer* peer);
-/* The same by "host:port" or "[v6]:port", for engines that share a configured key. */
+/* The same by "host:port" or "[v6]:port", for engines that share a configured key. A name is looked
+ * up in the background, within connect_timeout; TCPX_LIMIT: many wait for the resolver already. */
 TCPX_API tcpx_code tcpx_connect_address(tcpx_engine* engine, const char* address, tcpx_peer* peer);
 /* TCPX_OK once connected, TCPX_IN_PROGRESS if still connecting after the timeout, else why not. */
 TCPX_API tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer peer, int64_t timeout_ms);

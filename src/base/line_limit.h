@@ -11,7 +11,8 @@ namespace tcpx {
 // One thread.
 class LineLimit {
  public:
-  explicit LineLimit(const char* what) : what_(what) {}
+  explicit LineLimit(const char* what, uint64_t lines_per_minute = 20)
+      : what_(what), lines_per_minute_(lines_per_minute) {}
 
   bool allow(Nanos now, const Log& log) {
     if (began_ == 0 || now - began_ > kMinute) {
@@ -19,7 +20,7 @@ class LineLimit {
       began_ = now;
       lines_ = left_out_ = 0;
     }
-    if (lines_ < kLinesPerMinute) {
+    if (lines_ < lines_per_minute_) {
       ++lines_;
       return true;
     }
@@ -29,9 +30,9 @@ class LineLimit {
 
  private:
   static constexpr Nanos kMinute = 60 * kSecond;
-  static constexpr uint64_t kLinesPerMinute = 20;
 
   const char* what_;
+  const uint64_t lines_per_minute_;
   Nanos began_ = 0;
   uint64_t lines_ = 0;
   uint64_t left_out_ = 0;

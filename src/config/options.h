@@ -41,7 +41,7 @@ struct EngineOptions {
   bool auth = true;                   // off: anyone who can connect is a peer
   std::string auth_key;               // shared key, text; exclusive with auth_key_file
   std::string auth_key_file;          // files whose bytes (without trailing newline) are keys
-  uint32_t max_half_open = 64;        // connections that have not proved themselves yet
+  uint32_t max_half_open = 256;       // connections that have not proved themselves yet
   uint32_t max_peers = 4096;
   uint64_t max_notify_bytes = 16 << 20;
   uint64_t socket_buffer = 0;          // SO_SNDBUF/SO_RCVBUF; 0: the kernel tunes it

@@ -79,9 +79,10 @@ const Row kRows[] = {
     "file that holds the key (a newline at its end is not part of it). Of several, the first is "
     "used and the others are accepted: so keys are changed without a stop", ""},
    "/etc/tcpx/key", Text{&EngineOptions::auth_key_file, check_key_files}},
-  {{"max_half_open", "count", "64", "1..65536",
-    "incoming connections that have not proved themselves yet; more are refused", ""},
-   "64", Count{&EngineOptions::max_half_open}},
+  {{"max_half_open", "count", "256", "1..65536",
+    "incoming connections that have not proved themselves yet; when more come, those that have stood "
+    "still longest are closed", ""},
+   "256", Count{&EngineOptions::max_half_open}},
   {{"max_peers", "count", "4096", "1..65536",
     "peers at a time; more are refused", ""},
    "4096", Count{&EngineOptions::max_peers}},

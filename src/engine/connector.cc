@@ -1,14 +1,19 @@
 #include "engine/connector.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "session/sockets.h"
 
 namespace tcpx {
 
 namespace {
-constexpr Nanos kRetryEvery = 100 * kMilli;
+constexpr Nanos kRetryEvery = 100 * kMilli;  // nobody listens yet
+// Who is turned away by a crowd comes again at once: places are free again within milliseconds.
+constexpr Nanos kShortestPause = 10 * kMilli;
+constexpr Nanos kLongestPause = 50 * kMilli;
 constexpr Nanos kShortestTry = kSecond;
 
 // Trying again cannot help against these.
@@ -47,18 +52,56 @@ Connector::Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTar
 }
 
 void Connector::start() {
+  if (target_.lookup != nullptr) return look_up(now_ns());
   next_rail_ = 0;
-  retry_at_ = 0;
+  retry_at_ = kNever;
   verdict_ = {};
   try_next();
 }
 
 void Connector::tick(Nanos now) {
   if (finished_) return;
-  if (peer_->state() == Peer::State::kEnded)
-    finished_ = true;
-  else if (retry_at_ != 0 && now >= retry_at_)
-    start();
+  if (peer_->state() == Peer::State::kEnded) finished_ = true;
+  if (finished_) return;
+  if (target_.lookup != nullptr) return look_up(now);
+  if (now >= retry_at_) return start();
+  std::vector<LaterJoin> due;
+  std::erase_if(later_joins_, [&](const LaterJoin& join) {
+    if (now >= join.at) due.push_back(join);
+    return now >= join.at;
+  });
+  for (const LaterJoin& next : due) join(next.index);
+  if (!due.empty()) settle();
+}
+
+// The service is woken when the lookup ends.
+void Connector::look_up(Nanos now) {
+  Status status;
+  if (!target_.lookup->ended(&status, &target_.addresses)) {
+    if (now < deadline_) return;
+    return give_up(peer_error(TCPX_CONNECT_FAILED,
+                              strf("host \"{}\" was not resolved within connect_timeout: the "
+                                   "system's resolver does not answer",
+                                   escaped(target_.lookup->host()))));
+  }
+  target_.lookup.reset();
+  if (!status) return give_up(peer_error(status.code(), status.text()));
+  rails_ = pair_rails(host_.local_addresses(), target_.addresses);
+  start();
+}
+
+Nanos Connector::wants_tick() const {
+  Nanos first = target_.lookup == nullptr ? retry_at_ : deadline_;
+  for (const LaterJoin& join : later_joins_) first = std::min(first, join.at);
+  return finished_ ? kNever : first;
+}
+
+// *at is set if there is time for another try after the pause.
+bool Connector::later(Nanos* at, Nanos pause) const {
+  Nanos when = now_ns() + pause;
+  if (when >= deadline_) return false;
+  *at = when;
+  return true;
 }
 
 wire::Hello Connector::hello() const {
@@ -99,19 +142,16 @@ void Connector::try_next() {
     if (status) return;
     last_error_ = status;
   }
-  if (!verdict_) {
+  if (!verdict_ && !turned_away_) {
     // While keys are being changed a peer may have one of them only.
     if (verdict_.code() != TCPX_AUTH_FAILED || key_ + 1 == target_.keys.size())
       return give_up(verdict_);
     ++key_;
     return start();
   }
-  bool again = target_.retry || turned_away_;
-  turned_away_ = false;
-  if (again && now_ns() + kRetryEvery < deadline_) {
-    retry_at_ = now_ns() + kRetryEvery;
-    return;
-  }
+  bool crowded = std::exchange(turned_away_, false);
+  if (crowded) pause_ = std::clamp(pause_ * 2, kShortestPause, kLongestPause);
+  if ((crowded || target_.retry) && later(&retry_at_, crowded ? pause_ : kRetryEvery)) return;
   give_up(
       peer_error(TCPX_CONNECT_FAILED, strf("cannot reach the peer at any of its {} addresses: {}",
                                            rails_.size(), last_error_.text())));
@@ -154,35 +194,50 @@ void Connector::join_lanes(const wire::Welcome& welcome, const wire::Address& fi
   // Lane 0 is on the rail we came by; the others go on from there.
   auto here = std::find_if(rails_.begin(), rails_.end(),
                            [&](const Rail& rail) { return rail.remote == first; });
-  size_t base = here == rails_.end() ? 0 : static_cast<size_t>(here - rails_.begin());
-  wire::Hello join = hello();
-  join.kind = wire::HelloKind::kJoinLane;
-  join.key_id = 0;
-  join.session = session_;
-  join.target_uid = peer_->uid();
-  join.lanes = 1;
-  join.epoch = 0;
-  join.chunk_bytes = 0;
-  for (uint32_t index = 1; index < std::min(lanes_, welcome.lanes); ++index) {
-    join.lane = index;
-    ++joining_;
-    Status status =
-        dial(rails_[(base + index) % rails_.size()], join, peer_->session_key(),
-             [self = shared_from_this(), index](Handshake& handshake, const Status& ended) {
-               self->join_ended(index, handshake, ended);
-             });
-    if (!status) {
-      --joining_;
-      last_error_ = status;
-    }
-  }
+  first_rail_ = here == rails_.end() ? 0 : static_cast<size_t>(here - rails_.begin());
+  pause_ = 0;
+  const uint32_t lanes = std::min(lanes_, welcome.lanes);
+  joining_ = lanes - 1;
+  for (uint32_t index = 1; index < lanes; ++index) join(index);
   settle();
 }
 
-void Connector::join_ended(uint32_t index, Handshake& handshake, const Status& status) {
+wire::Hello Connector::joining_hello(uint32_t index) const {
+  wire::Hello out = hello();
+  out.kind = wire::HelloKind::kJoinLane;
+  out.key_id = 0;
+  out.session = session_;
+  out.target_uid = peer_->uid();
+  out.lanes = 1;
+  out.epoch = 0;
+  out.chunk_bytes = 0;
+  out.lane = index;
+  return out;
+}
+
+void Connector::join(uint32_t index) {
+  Status status = dial(
+      rails_[(first_rail_ + index) % rails_.size()], joining_hello(index), peer_->session_key(),
+      [self = shared_from_this(), index](Handshake& handshake, const Status& ended) {
+        self->join_ended(index, handshake, ended);
+      });
+  if (status) return;
   --joining_;
+  last_error_ = status;
+}
+
+void Connector::join_ended(uint32_t index, Handshake& handshake, const Status& status) {
   Status result = status;
   if (result) result = host_.adopt_lane(*peer_, index, handshake);
+  if (!result && handshake.turned_away() && peer_->state() != Peer::State::kEnded) {
+    pause_ = std::clamp(pause_ * 2, kShortestPause, kLongestPause);
+    LaterJoin again{index, 0};
+    if (later(&again.at, pause_)) {
+      later_joins_.push_back(again);
+      return;
+    }
+  }
+  --joining_;
   if (!result) last_error_ = result;
   settle();
 }

@@ -8,6 +8,7 @@
 #include "config/options.h"
 #include "engine/peer.h"
 #include "session/keyring.h"
+#include "session/lookup.h"
 #include "session/service.h"
 #include "topo/interfaces.h"
 
@@ -15,9 +16,10 @@ namespace tcpx {
 
 struct ConnectTarget {
   std::vector<wire::Address> addresses;
-  wire::Uid uid{};              // zero: whoever answers
-  std::vector<ClientKey> keys;  // at least one; those after the first if that is not known there
-  bool retry = false;           // the peer may not listen yet: try until connect_timeout
+  std::shared_ptr<Lookup> lookup;  // if not null, it finds the addresses
+  wire::Uid uid{};                 // zero: whoever answers
+  std::vector<ClientKey> keys;     // at least one; those after the first if that is not known there
+  bool retry = false;              // the peer may not listen yet: try until connect_timeout
 };
 
 class ConnectorHost {
@@ -46,17 +48,22 @@ class Connector : public std::enable_shared_from_this<Connector> {
   Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target, uint32_t lanes);
 
   void start();
-  void tick(Nanos now);  // retries
+  void tick(Nanos now);      // tries again
+  Nanos wants_tick() const;  // by when
   bool finished() const { return finished_; }
 
  private:
+  void look_up(Nanos now);
   void try_next();
   void first_ended(Handshake& handshake, const Status& status);
   void join_lanes(const wire::Welcome& welcome, const wire::Address& first);
+  void join(uint32_t index);
   void join_ended(uint32_t index, Handshake& handshake, const Status& status);
+  bool later(Nanos* at, Nanos pause) const;
   void give_up(const Status& status);
   void settle();
   wire::Hello hello() const;
+  wire::Hello joining_hello(uint32_t index) const;
   Status dial(const Rail& rail, const wire::Hello& hello, const auth::Key& key,
               Service::OnEnd on_end);
 
@@ -68,10 +75,17 @@ class Connector : public std::enable_shared_from_this<Connector> {
   std::vector<Rail> rails_;
   size_t next_rail_ = 0;
   size_t key_ = 0;  // of target_.keys
-  Nanos retry_at_ = 0;
+  Nanos retry_at_ = kNever;
+  Nanos pause_ = 0;  // before the next try of one who was turned away
   Status last_error_;
   Status verdict_;  // of this round: what trying again cannot mend
-  uint32_t joining_ = 0;
+  struct LaterJoin {
+    uint32_t index;
+    Nanos at;
+  };
+  std::vector<LaterJoin> later_joins_;  // turned away
+  size_t first_rail_ = 0;               // of lane 0, in rails_
+  uint32_t joining_ = 0;                // dialled or to be dialled again
   uint64_t session_ = 0;
   bool finished_ = false;
   bool turned_away_ = false;  // by an address of this round: it may have room in a moment

@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "base/version.h"
 #include "base/wait.h"
 #include "engine/notice_queue.h"
@@ -378,8 +379,27 @@ void EngineCore::refused(const Handshake& handshake, bool timed_out) {
                      handshake.status().to_string());
 }
 
-void EngineCore::overloaded() {
-  shared_.counters.half_open_refused.fetch_add(1);
+void EngineCore::crowded(size_t evicted) {
+  EngineCounters& counters = shared_.counters;
+  if (evicted == 0) counters.half_open_refused.fetch_add(1);
+  counters.half_open_evicted.fetch_add(evicted);
+  if (crowd_lines_.allow(now_ns(), shared_.log))
+    shared_.log.warn(
+        "{} connections wait to prove themselves (max_half_open): {}; so far {} were closed to "
+        "make room and {} turned away. A port scan, or more clients at once than max_half_open",
+        shared_.options.max_half_open,
+        evicted == 0 ? "a new one was turned away"
+                     : strf("the {} least likely to do it were closed", evicted),
+        counters.half_open_evicted.load(), counters.half_open_refused.load());
+}
+
+void EngineCore::cannot_accept(int err, Nanos pause) {
+  shared_.counters.accept_failures.fetch_add(1);
+  if (accept_lines_.allow(now_ns(), shared_.log))
+    shared_.log.error(
+        "no new connection can be accepted, trying again in {}: {}. Peers that are connected go "
+        "on; raise the limit of open files (ulimit -n) if that is what is missing",
+        format_time(pause), Status::system(err, TCPX_BLAST_ENGINE, "accept").text());
 }
 
 std::string EngineCore::interface_of(int fd) const {
@@ -422,11 +442,10 @@ void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
   std::string path = peer->path();
   std::string why = peer->path_note();
   if (why.empty()) why = net_ == nullptr ? no_net_ : "the peer has none";
-  shared_.log.info("peer {} \"{}\" ({}): path {}, {} lanes via {}{}{}", peer->id(),
-                   escaped(peer->name()), peer->inbound ? "came to us" : "connected", path,
-                   peer->live_lanes(), peer->interfaces(),
-                   path == "net" ? "" : "; no net path: " + why,
-                   note.empty() ? "" : "; lanes missing: " + note);
+  shared_.log.info(
+      "peer {} \"{}\" ({}): path {}, {} lanes via {}{}{}", peer->id(), escaped(peer->name()),
+      peer->inbound ? "came to us" : "connected", path, peer->live_lanes(), peer->interfaces(),
+      path == "net" ? "" : "; no net path: " + why, note.empty() ? "" : "; lanes missing: " + note);
 }
 
 Nanos EngineCore::tick(Nanos now) {
@@ -443,7 +462,9 @@ Nanos EngineCore::tick(Nanos now) {
   tick_scratch_.clear();
   for (size_t i = 0; i < connectors_.size(); ++i) connectors_[i]->tick(now);
   std::erase_if(connectors_, [](auto& connector) { return connector->finished(); });
-  return now + (any ? kTick : kIdleTick);
+  Nanos next = now + (any ? kTick : kIdleTick);
+  for (auto& connector : connectors_) next = std::min(next, connector->wants_tick());
+  return next;
 }
 
 // For who asks again and again without a transfer of its own, e.g. for notifications: where cores
@@ -473,9 +494,18 @@ Status EngineCore::connect(std::span<const uint8_t> bytes, uint64_t* peer) {
 Status EngineCore::connect_address(const std::string& address, uint64_t* peer) {
   ConnectTarget target;
   if (Status status = keys_.address_keys(&target.keys); !status) return status;
-  if (Status status = resolve_endpoint(address, &target.addresses); !status) return status;
-  if (target.addresses[0].port == 0)
-    return bad_call(TCPX_INVALID_ARGUMENT, strf("\"{}\": port 0 cannot be connected to", address));
+  Endpoint endpoint;
+  if (Status status = split_endpoint(address, &endpoint); !status) return status;
+  if (endpoint.port == 0)
+    return bad_call(TCPX_INVALID_ARGUMENT,
+                    strf("\"{}\": port 0 cannot be connected to", escaped(address)));
+  if (endpoint.address) {
+    target.addresses = {*endpoint.address};
+  } else if (Status status = Lookup::start(endpoint.host, endpoint.port, service_->share_wake(),
+                                           &target.lookup);
+             !status) {
+    return status;
+  }
   target.retry = true;
   return start_connecting(std::move(target), peer);
 }

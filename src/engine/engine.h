@@ -78,7 +78,10 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::vector<std::shared_ptr<Peer>> all_peers();
   Status revoke_for(Peer& peer, uint64_t region);
   void forget_grants(std::unique_ptr<const Grants> old);
-  LineLimit refusal_lines_{"connections were refused"};  // service thread
+  // Service thread. The last two are about a state that lasts.
+  LineLimit refusal_lines_{"connections were refused"};
+  LineLimit crowd_lines_{"times half-open connections were closed or turned away", 1};
+  LineLimit accept_lines_{"times no connection could be accepted", 2};
 
   // HandshakeHost, ServiceOwner, ConnectorHost: service thread.
   bool requires_auth() const override { return shared_.options.auth; }
@@ -87,7 +90,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status welcome_for(const wire::Hello& hello, wire::Welcome* welcome) override;
   void accepted(Handshake& handshake) override;
   void refused(const Handshake& handshake, bool timed_out) override;
-  void overloaded() override;
+  void crowded(size_t evicted) override;
+  void cannot_accept(int err, Nanos pause) override;
   Nanos tick(Nanos now) override;
   void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) override;
   Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) override;

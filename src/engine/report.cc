@@ -89,6 +89,8 @@ Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_op
           {"handshake_timeouts", get(c.handshake_timeouts)},
           {"half_open", half_open},
           {"half_open_refused", get(c.half_open_refused)},
+          {"half_open_evicted", get(c.half_open_evicted)},
+          {"accept_failures", get(c.accept_failures)},
           {"protocol_errors", get(c.protocol_errors)},
           {"stale_frames", get(c.stale_frames)},
           {"rejected_ranges", get(c.rejected_ranges)},

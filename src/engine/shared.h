@@ -26,6 +26,8 @@ struct EngineCounters {
   std::atomic<uint64_t> handshakes_refused{0};
   std::atomic<uint64_t> handshake_timeouts{0};
   std::atomic<uint64_t> half_open_refused{0};
+  std::atomic<uint64_t> half_open_evicted{0};
+  std::atomic<uint64_t> accept_failures{0};
   std::atomic<uint64_t> protocol_errors{0};
   std::atomic<uint64_t> stale_frames{0};
   std::atomic<uint64_t> rejected_ranges{0};

@@ -16,25 +16,18 @@ namespace tcpx {
 
 namespace {
 
-std::string remote_of(int fd) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof storage;
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "unknown";
-  return to_string(address_of(storage));
-}
-
 auth::ChallengeBytes signed_part(const std::array<uint8_t, wire::kChallengeBytes>& bytes) {
   return auth::ChallengeBytes(bytes.data(), wire::kChallengeSignedBytes);
 }
 
 }  // namespace
 
-Handshake::Handshake(Fd fd, HandshakeHost& host, Nanos deadline)
+Handshake::Handshake(Fd fd, std::string remote, HandshakeHost& host, Nanos deadline)
     : fd_(std::move(fd)),
       host_(&host),
       deadline_(deadline),
       step_(Step::kAwaitHello),
-      remote_(remote_of(fd_.get())),
+      remote_(std::move(remote)),
       in_need_(wire::kHelloBytes) {}
 
 Handshake::Handshake(Fd fd, std::string remote, const wire::Hello& hello, const auth::Key& key,
@@ -60,6 +53,23 @@ Handshake::Progress Handshake::fail(Status status) {
   return Progress::kFailed;
 }
 
+Handshake::Progress Handshake::closed_by_peer(Status status) {
+  turned_away_ = true;
+  return fail(std::move(status));
+}
+
+Standing Handshake::standing() const {
+  switch (step_) {
+    case Step::kAwaitHello: return in_got_ == 0 ? Standing::kSilent : Standing::kSpoke;
+    case Step::kSendChallenge:
+    case Step::kAwaitProof:
+      return hello_.kind == wire::HelloKind::kJoinLane ? Standing::kJoining : Standing::kSaidHello;
+    case Step::kSendWelcome:
+    case Step::kDone: return Standing::kProved;
+    default: return Standing::kSpoke;  // it is being refused
+  }
+}
+
 void Handshake::expire() {
   fail(peer_error(is_server() ? TCPX_DEADLINE : TCPX_CONNECT_FAILED,
                   connecting_ ? strf("{} did not answer the connection attempt", remote_)
@@ -78,21 +88,19 @@ Handshake::Progress Handshake::step() {
       ssize_t sent =
           send(fd_.get(), out_.data() + out_at_, out_size_ - out_at_, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
-      if (sent < 0) return fail(connection_error(errno));
+      if (sent < 0) return closed_by_peer(connection_error(errno));
       out_at_ += static_cast<size_t>(sent);
       if (out_at_ == out_size_) after_send();
       continue;
     }
     ssize_t got = recv(fd_.get(), in_.data() + in_got_, in_need_ - in_got_, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
-    turned_away_ = got <= 0 && !answered_;
-    if (got < 0) return fail(connection_error(errno));
+    if (got < 0) return closed_by_peer(connection_error(errno));
     if (got == 0)
-      return fail(peer_error(TCPX_CONNECT_FAILED,
-                             strf("{} closed the connection during the handshake; it may "
-                                  "not be a tcpx engine",
-                                  remote_)));
-    answered_ = true;
+      return closed_by_peer(peer_error(
+          TCPX_CONNECT_FAILED, strf("{} closed the connection during the handshake; it is crowded "
+                                    "by others, or no tcpx engine",
+                                    remote_)));
     in_got_ += static_cast<size_t>(got);
     if (in_got_ == in_need_) after_receive();
   }
@@ -183,9 +191,6 @@ void Handshake::hello_received() {
   if (host_->requires_auth())
     status = auth::make_proof(key_, auth::Role::kServer, hello_bytes_,
                               signed_part(challenge_bytes_), &challenge_.proof);
-  if (status && hello_.kind == wire::HelloKind::kNewSession)
-    status =
-        auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_), &session_key_);
   if (!status) {
     fail(status);
     return;
@@ -241,6 +246,10 @@ void Handshake::proof_received() {
     status = auth::check_proof(key_, auth::Role::kClient, hello_bytes_,
                                signed_part(challenge_bytes_), proof.proof);
   const bool proved = status.ok();
+  // Not before: a stranger's hello costs no more than the one proof.
+  if (status && hello_.kind == wire::HelloKind::kNewSession)
+    status =
+        auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_), &session_key_);
   if (status) status = host_->welcome_for(hello_, &welcome_);
   if (!status) {
     status_ = status;

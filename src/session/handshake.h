@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "session/auth.h"
+#include "session/half_open.h"
 #include "wire/handshake.h"
 
 namespace tcpx {
@@ -31,8 +32,8 @@ class Handshake {
  public:
   enum class Progress { kMore, kDone, kFailed };
 
-  // Server side of an accepted socket.
-  Handshake(Fd fd, HandshakeHost& host, Nanos deadline);
+  // Server side of a socket accepted from `remote`.
+  Handshake(Fd fd, std::string remote, HandshakeHost& host, Nanos deadline);
   // Client side of a socket whose connect() is under way.
   Handshake(Fd fd, std::string remote, const wire::Hello& hello, const auth::Key& key,
             Nanos deadline);
@@ -47,8 +48,10 @@ class Handshake {
   bool is_server() const { return host_ != nullptr; }
   // Whether the other side got as far as its hello; before that it may just be a port scan.
   bool heard() const { return heard_; }
-  // Client: the other side accepted the connection and closed it without a word, as an engine does
-  // that has too many half-open ones.
+  // Server: what the client has shown of itself.
+  Standing standing() const;
+  // Client: the other side accepted the connection and closed it without saying why, as an engine
+  // does that has too many half-open ones.
   bool turned_away() const { return turned_away_; }
   // Client: whoever answers holds the key; with auth=off nobody has to.
   bool server_proved() const { return server_proved_; }
@@ -76,6 +79,7 @@ class Handshake {
   };
 
   Progress fail(Status status);
+  Progress closed_by_peer(Status status);
   Progress finish_connect();
   void expect(Step step, size_t bytes);
   void after_send();
@@ -98,7 +102,6 @@ class Handshake {
   Step step_;
   bool connecting_ = false;
   bool heard_ = false;
-  bool answered_ = false;
   bool turned_away_ = false;
   bool server_proved_ = false;
   Status status_;

@@ -13,6 +13,10 @@ namespace tcpx {
 
 namespace {
 
+// As many as the kernel allows (net.core.somaxconn): with the queue full, clients wait a second for
+// their next SYN.
+constexpr int kBacklog = 4096;
+
 // IPv4 goes out as AF_INET: v4-mapped sockets would need IPv6 to be enabled.
 socklen_t to_sockaddr(const wire::Address& address, sockaddr_storage* out) {
   *out = {};
@@ -100,7 +104,7 @@ Status open_listener(const wire::Address& address, PortRange ports, Fd* out, wir
     sockaddr_storage storage;
     socklen_t length = to_sockaddr(with_port, &storage);
     if (bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) == 0 &&
-        listen(fd.get(), 128) == 0) {
+        listen(fd.get(), kBacklog) == 0) {
       *bound = with_port;
       bound->port = local_address_of(fd.get()).port;
       *out = std::move(fd);

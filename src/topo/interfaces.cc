@@ -277,7 +277,7 @@ Status parse_ip(std::string_view text, wire::Address* out) {
   return {};
 }
 
-Status resolve_endpoint(std::string_view text, std::vector<wire::Address>* out) {
+Status split_endpoint(std::string_view text, Endpoint* out) {
   size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad_endpoint(text, "has no port");
   std::string_view host = text.substr(0, colon);
@@ -285,19 +285,36 @@ Status resolve_endpoint(std::string_view text, std::vector<wire::Address>* out) 
   if (!parse_count(text.substr(colon + 1), &port) || port > 65535) {
     return bad_endpoint(text, "has no port within 0..65535 after its last colon");
   }
-  std::vector<wire::Address> found(1);
+  wire::Address address;
+  bool is_address = true;
   if (host.starts_with('[') && host.ends_with(']')) {
-    if (Status s = parse_ip(host.substr(1, host.size() - 2), &found[0]); !s) return s;
+    if (Status s = parse_ip(host.substr(1, host.size() - 2), &address); !s) return s;
   } else if (host.empty() || host.find('\0') != std::string_view::npos || host.size() > 253) {
     return bad_endpoint(text, "has no host");
   } else if (host.find_first_of(":[]") != std::string_view::npos) {
     return bad_endpoint(text, "needs a pair of brackets around its IPv6 address");
-  } else if (!parse_ip(host, &found[0])) {
-    found.clear();
-    if (Status s = resolve(std::string(host), &found); !s) return s;
+  } else {
+    is_address = parse_ip(host, &address).ok();
   }
-  for (wire::Address& address : found) address.port = static_cast<uint16_t>(port);
+  address.port = static_cast<uint16_t>(port);
+  *out = {std::string(host), address.port, {}};
+  if (is_address) out->address = address;
+  return {};
+}
+
+Status lookup_host(const std::string& host, uint16_t port, std::vector<wire::Address>* out) {
+  std::vector<wire::Address> found;
+  if (Status s = resolve(host, &found); !s) return s;
+  for (wire::Address& address : found) address.port = port;
   *out = std::move(found);
+  return {};
+}
+
+Status resolve_endpoint(std::string_view text, std::vector<wire::Address>* out) {
+  Endpoint endpoint;
+  if (Status s = split_endpoint(text, &endpoint); !s) return s;
+  if (!endpoint.address) return lookup_host(endpoint.host, endpoint.port, out);
+  *out = {*endpoint.address};
   return {};
 }
 

@@ -1,6 +1,7 @@
 // Local network interfaces and the choice the `interfaces` option makes among their addresses.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,16 @@ std::string to_string(const wire::Address& address);     // "10.0.0.1:5" / "[::1
 std::string ip_to_string(const wire::Address& address);  // without port
 Status parse_ip(std::string_view text, wire::Address* out);
 Status parse_endpoint(std::string_view text, wire::Address* out);
-// All addresses of a name, in the system's order of preference.
+// The parts of an endpoint, without asking anybody: `address` is set if the host is one.
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;
+  std::optional<wire::Address> address;
+};
+Status split_endpoint(std::string_view text, Endpoint* out);
+// All addresses of a name, in the system's order of preference. Blocks as long as the resolver
+// does.
+Status lookup_host(const std::string& host, uint16_t port, std::vector<wire::Address>* out);
 Status resolve_endpoint(std::string_view text, std::vector<wire::Address>* out);
 bool same_network(const wire::Address& a, const wire::Address& b);  // by a's and b's prefix lengths
 bool is_v4(const wire::Address& address);

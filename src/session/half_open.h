@@ -1,0 +1,47 @@
+// Incoming connections that have not proved themselves yet: who has to leave when all places are
+// taken. Turning newcomers away would let strangers that say nothing hold all of them for ever.
+// Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "wire/handshake.h"
+
+namespace tcpx {
+
+// How much a connection has shown of itself, in the order of belief.
+enum class Standing : uint8_t {
+  kSilent,     // nothing
+  kSpoke,      // less than a hello
+  kSaidHello,  // anybody can
+  kJoining,    // names a session that there is, which strangers cannot
+  kProved      // never has to leave
+};
+
+// Whom a share of the places belongs to: an IPv4 address, an IPv6 network of 64 bits.
+using Source = std::array<uint8_t, 16>;
+Source source_of(const wire::Address& address);
+
+struct Visitor {
+  int fd = -1;
+  Source source{};
+  Standing standing = Standing::kSilent;
+  Nanos since = 0;  // its last step forward
+};
+
+// An honest client takes its next step within a round trip; inside a region that is far below this.
+inline constexpr Nanos kVisitorGrace = 20 * kMilli;
+// Without pressure a visitor has handshake_timeout; with it, this.
+inline constexpr Nanos kVisitorPatience = 1 * kSecond;
+
+// The fds of those that leave; none if all are too new or proved: then the newcomer is turned away.
+// All who have stood still for kVisitorPatience go. If nobody has, a sixteenth goes (so that a
+// large table is not searched for every newcomer): those whose source holds most places first, of
+// these the ones of lowest standing, of these the oldest.
+std::vector<int> choose_leaving(std::span<const Visitor> visitors, Nanos now);
+
+}  // namespace tcpx
