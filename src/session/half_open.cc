@@ -8,6 +8,14 @@
 
 namespace tcpx {
 
+namespace {
+
+// Places that a source may hold and is judged only by what it says: the lanes of one client, when
+// strangers come from many addresses with one connection each.
+constexpr size_t kLeastShare = 4;
+
+}  // namespace
+
 Source source_of(const wire::Address& address) {
   Source source = address.ip;
   if (!is_v4(address)) std::fill(source.begin() + 8, source.end(), uint8_t{0});
@@ -25,9 +33,11 @@ std::vector<int> choose_leaving(std::span<const Visitor> visitors, Nanos now) {
     if (now - visitor.since >= kVisitorGrace) candidates.push_back(&visitor);
   }
   if (!leaving.empty() || candidates.empty()) return leaving;
+  const size_t share = std::max(kLeastShare, visitors.size() / 16);
   auto rank = [&](const Visitor* v) {
-    return std::tuple(v->standing == Standing::kJoining, SIZE_MAX - places[v->source], v->standing,
-                      v->since);
+    const size_t held = places[v->source];
+    return std::tuple(v->standing == Standing::kJoining, SIZE_MAX - (held > share ? held : 0),
+                      v->standing, v->since);
   };
   const size_t count = std::min(candidates.size(), std::max<size_t>(1, visitors.size() / 16));
   std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),

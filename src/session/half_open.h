@@ -40,8 +40,8 @@ inline constexpr Nanos kVisitorPatience = 1 * kSecond;
 
 // The fds of those that leave; none if all are too new or proved: then the newcomer is turned away.
 // All who have stood still for kVisitorPatience go. If nobody has, a sixteenth goes (so that a
-// large table is not searched for every newcomer): those whose source holds most places first, of
-// these the ones of lowest standing, of these the oldest.
+// large table is not searched for every newcomer): of sources with more than a sixteenth of the
+// places first, those with most in front; then the ones of lowest standing, of these the oldest.
 std::vector<int> choose_leaving(std::span<const Visitor> visitors, Nanos now);
 
 }  // namespace tcpx

@@ -50,6 +50,17 @@ TEST(HalfOpen, ASourceWithManyPlacesGivesWayToOneWithFew) {
   EXPECT_THAT(choose_leaving(visitors, kNow), ElementsAre(9));
 }
 
+// Strangers from many addresses hold one place each, a client with lanes holds some.
+TEST(HalfOpen, ASourceWithinItsShareIsJudgedByWhatItSaid) {
+  std::vector<Visitor> visitors;
+  for (int i = 0; i < 12; ++i)
+    visitors.push_back(
+        visitor(i, Standing::kSilent, (100 + i) * kMilli, static_cast<uint8_t>(10 + i)));
+  for (int i = 20; i < 23; ++i)
+    visitors.push_back(visitor(i, Standing::kSaidHello, 900 * kMilli, 1));
+  EXPECT_THAT(choose_leaving(visitors, kNow), ElementsAre(11));
+}
+
 TEST(HalfOpen, ALaneOfASessionStaysLongest) {
   std::vector<Visitor> visitors = {visitor(1, Standing::kJoining, 900 * kMilli, 1),
                                    visitor(2, Standing::kJoining, 800 * kMilli, 1),
