@@ -392,10 +392,11 @@ class PeerProgram {
     if (job.loop.joinable()) job.loop.join();
     return std::to_string(job.rounds) + " " + std::to_string(job.last);
   }
-  // WRITE sends new content each round; READ checks that the source holds Pattern(seed).
+  // WRITE sends new content each round; READ checks that the source holds Pattern(seed). At least
+  // one round, however soon it is stopped: whoever asked for it is not always the faster one.
   static void run_loop(Job& job, uint64_t seed) {
     Memory& memory = *job.block->memory;
-    while (!job.stop) {
+    do {
       if (job.op == TCPX_WRITE)
         fill(memory, job.offset, job.length, Pattern(seed, job.rounds), job.offset);
       Result result = job.transfer.post();
@@ -408,7 +409,7 @@ class PeerProgram {
         return;
       }
       ++job.rounds;
-    }
+    } while (!job.stop);
   }
 
   // ---- notifications ----
