@@ -21,10 +21,12 @@
 //   loop ID SEED    (repeats the prepared transfer on a thread)      stop ID -> rounds code
 //   notify PEER HEX MS                    next MS -> peer hex
 //   counters -> json                      config -> hex              holdings -> fds threads rss
+//   trim           (the allocator gives back what is free)
 //   cut_lane       (shuts one connected socket of this process down)
 //   serve WHAT     (on a thread: "peers" accepts and forgets peers; "all" takes notifications too)
 #pragma once
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -164,6 +166,7 @@ class PeerProgram {
         {"holdings", &P::holdings},
         {"cut_lane", &P::cut_lane},
         {"serve", &P::serve},
+        {"trim", &P::trim},
     };
     return table;
   }
@@ -433,6 +436,10 @@ class PeerProgram {
     return std::to_string(sockets.size());
   }
 
+  std::string trim(Args&) {
+    ::malloc_trim(0);
+    return {};
+  }
   // What a server's application does beside its transfers.
   std::string serve(Args& args) {
     stop_serving();
