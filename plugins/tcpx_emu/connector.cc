@@ -31,6 +31,35 @@ Attempts& attempts() {
   return all;
 }
 
+// The number of the attempt, where connect() finds it again: in the caller's handle. The plugin
+// keeps a pointer there, reads what it points to and frees it, whoever has put it there; so do we
+// if asked to. A number of another process means that a polled buffer was sent on: here it is a new
+// attempt.
+class KeptNumber {
+ public:
+  KeptNumber(Handle& handle, uint64_t process, bool as_pointer)
+      : handle_(handle), process_(process), as_pointer_(as_pointer) {}
+
+  bool kept() const {
+    return handle_.connect_id != 0 && (as_pointer_ || handle_.connect_process == process_);
+  }
+  void keep(uint64_t number) {
+    handle_.connect_process = process_;
+    handle_.connect_id = as_pointer_ ? reinterpret_cast<uint64_t>(new uint64_t(number)) : number;
+  }
+  uint64_t get() const { return as_pointer_ ? *pointer() : handle_.connect_id; }
+  void drop() const {
+    if (as_pointer_) delete pointer();
+  }
+
+ private:
+  uint64_t* pointer() const { return reinterpret_cast<uint64_t*>(handle_.connect_id); }
+
+  Handle& handle_;
+  const uint64_t process_;
+  const bool as_pointer_;
+};
+
 Attempt start(const WorldPtr& world, int device, const Handle& handle) {
   Attempt attempt;
   attempt.nonce = handle.nonce;
@@ -69,17 +98,16 @@ Result poll_connect(const WorldPtr& world, int device, Handle* handle, SendComm*
   Attempts& all = attempts();
   std::lock_guard lock(all.mutex);
   Nanos now = now_ns();
-  // A number of another process means that a polled buffer was sent on: here it is a new attempt.
-  if (handle->connect_id == 0 || handle->connect_process != all.process) {
+  KeptNumber number(*handle, all.process, world->settings.handle_pointer);
+  if (!number.kept()) {
     forget_abandoned(all, now);
     if (world->settings.strict && already_begun(all, handle->nonce))
       return refuse(*world, device, rule::kHandleSame,
                     "connect called with a new copy of a handle");
-    handle->connect_process = all.process;
-    handle->connect_id = all.next_id++;
-    all.open.emplace(handle->connect_id, start(world, device, *handle));
+    number.keep(all.next_id);
+    all.open.emplace(all.next_id++, start(world, device, *handle));
   }
-  auto found = all.open.find(handle->connect_id);
+  auto found = all.open.find(number.get());
   if (found == all.open.end())
     return refuse(*world, device, rule::kHandleOnce, "connect called with a handle already used");
 
@@ -88,6 +116,7 @@ Result poll_connect(const WorldPtr& world, int device, Handle* handle, SendComm*
   Setup::State state = attempt.setup->state();
   if (state == Setup::State::kFailed) {
     EMU_WARN("connect: %s", attempt.setup->error().c_str());
+    number.drop();
     all.open.erase(found);
     return nccl::kInternalError;
   }
@@ -95,6 +124,7 @@ Result poll_connect(const WorldPtr& world, int device, Handle* handle, SendComm*
   bool wait = state == Setup::State::kRunning && !at_once;
   if (wait || attempt.polls_left-- > 0) return nccl::kSuccess;
   *out = new SendComm(world, device, std::move(attempt.setup));
+  number.drop();
   all.open.erase(found);
   return nccl::kSuccess;
 }

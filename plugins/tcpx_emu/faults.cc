@@ -13,7 +13,7 @@ namespace tcpx_emu {
 
 namespace {
 
-enum class Argument { kNone, kOptional, kNumber, kFunction };
+enum class Argument { kNone, kOptional, kNumber, kFunction, kFunctionAndNumber };
 
 struct Kind {
   const char* name;
@@ -38,6 +38,8 @@ constexpr Kind kKinds[] = {
     {"hang_in", Fault::kHangIn, Argument::kFunction},
     {"flood_in", Fault::kFloodIn, Argument::kFunction},
     {"fail_in", Fault::kFailIn, Argument::kFunction},
+    {"pause_in", Fault::kPauseIn, Argument::kFunctionAndNumber},
+    {"bad_handle", Fault::kBadHandle, Argument::kNone},
 };
 constexpr std::string_view kFunctions[] = {"init",  "listen", "connect", "accept",  "regmr",
                                            "isend", "irecv",  "test",    "consume", "close"};
@@ -113,7 +115,13 @@ std::string FaultPlan::parse_item(std::string_view text) {
   if (has_device && (!device.starts_with("dev=") || !parse_number(device.substr(4), &dev) ||
                      dev >= TCPX_EMU_MAX_DEVICES))
     return bad(text, "after the comma dev=D, with D from 0 to 15");
-  if (kind->argument == Argument::kFunction) {
+  bool of_function =
+      kind->argument == Argument::kFunction || kind->argument == Argument::kFunctionAndNumber;
+  if (of_function) {
+    std::string_view milliseconds;
+    if (kind->argument == Argument::kFunctionAndNumber &&
+        (!cut(&argument, '/', &milliseconds) || !parse_number(milliseconds, &arg)))
+      return bad(text, "after the function /milliseconds");
     if (std::find(std::begin(kFunctions), std::end(kFunctions), argument) == std::end(kFunctions)) {
       std::string known;
       for (std::string_view f : kFunctions) known += (known.empty() ? "" : ", ") + std::string(f);
@@ -131,7 +139,7 @@ std::string FaultPlan::parse_item(std::string_view text) {
   item.fault = kind->fault;
   item.n = static_cast<uint64_t>(n);
   item.arg = arg;
-  if (kind->argument == Argument::kFunction) item.function = argument;
+  if (of_function) item.function = argument;
   item.device = static_cast<int>(dev);
   return {};
 }
@@ -175,8 +183,14 @@ bool FaultPlan::called(std::string_view function, int device) {
   for (Item& item : items_) {
     if (item.function != function) continue;
     if (item.device >= 0 && item.device != device) continue;
-    if (item.seen.fetch_add(1) + 1 < item.n) continue;
+    uint64_t seen = item.seen.fetch_add(1) + 1;
+    if (seen < item.n) continue;
+    if (item.fault == Fault::kPauseIn && seen > item.n) continue;
     mark_fired(item, device);
+    if (item.fault == Fault::kPauseIn) {
+      ::usleep(static_cast<useconds_t>(item.arg * 1000));
+      continue;
+    }
     if (item.fault == Fault::kExitIn) {
       EMU_WARN("CU failure: exit_in:%s", item.function.c_str());
       std::exit(1);

@@ -27,6 +27,8 @@ enum class Fault {
   kHangIn,
   kFloodIn,
   kFailIn,
+  kPauseIn,
+  kBadHandle,
 };
 
 class FaultPlan {
@@ -35,7 +37,7 @@ class FaultPlan {
     Fault fault;
     uint64_t n = 1;        // @n, from 1
     int64_t arg = -1;      // :arg, -1 if not given
-    std::string function;  // of exit_in, hang_in, flood_in and fail_in
+    std::string function;  // of exit_in, hang_in, flood_in, fail_in and pause_in
     int device = -1;       // -1: any
     std::atomic<uint64_t> seen{0};
     std::atomic<bool> fired{false};

@@ -8,6 +8,9 @@
 
 namespace tcpx_emu {
 
+// Nothing is mapped there.
+constexpr uint64_t kWildPointer = 0x10;
+
 std::unique_ptr<Listener> Listener::make(WorldPtr world, int device, Handle* handle) {
   const Nic& nic = world->nics[device];
   std::unique_ptr<Listener> listener(new Listener(world, device));
@@ -25,6 +28,7 @@ std::unique_ptr<Listener> Listener::make(WorldPtr world, int device, Handle* han
   mine.sockets = static_cast<uint32_t>(world->settings.sockets());
   mine.flags = flags_of(world->settings);
   *handle = mine;
+  if (world->faults.always(Fault::kBadHandle, device) != nullptr) handle->connect_id = kWildPointer;
   return listener;
 }
 

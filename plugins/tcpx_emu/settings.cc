@@ -137,6 +137,7 @@ std::string read_settings(Settings* out) {
   own.flag("SHUFFLE", &s.shuffle);
   own.flag("TEST_CPU", &s.test_cpu);
   own.choice("SEND_DONE", {{"kernel", false}, {"acked", true}}, &s.send_done_acked);
+  own.choice("HANDLE", {{"number", false}, {"pointer", true}}, &s.handle_pointer);
   own.choice("TYPE", {{"unpack", true}, {"host", false}}, &s.unpack);
   own.choice("FRAGMENTS",
              {{"page", Fragments::kPage},

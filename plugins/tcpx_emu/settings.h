@@ -32,6 +32,7 @@ struct Settings {
   bool close_race = false;
   bool shuffle = false;
   bool send_done_acked = false;
+  bool handle_pointer = false;  // HANDLE: connect()'s state is a pointer in the handle
   bool test_cpu = false;
   bool unpack = true;  // TYPE
   Fragments fragments = Fragments::kPage;

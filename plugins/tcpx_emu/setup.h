@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,8 +30,12 @@ struct Handle {
   uint32_t flags;    // kRecvSync
   // Of the process that polls connect() with this buffer.
   uint64_t connect_process;
-  uint64_t connect_id;  // 0: not begun
+  uint64_t connect_id;  // 0: not begun; with TCPX_EMU_HANDLE=pointer where the number is
 };
+// Engines check a peer's handle before they use it (src/path/net/handle_check.cc).
+static_assert(offsetof(Handle, data) == 16 && offsetof(Handle, control) == 44 &&
+              offsetof(Handle, sockets) == 72 && offsetof(Handle, connect_process) == 80 &&
+              sizeof(Handle) == 96);
 inline constexpr uint64_t kHandleMagic = 0x31554d4558504354;  // "TCPXEMU1"
 inline constexpr uint32_t kFlagRecvSync = 1, kFlagAcks = 2;
 
