@@ -42,6 +42,8 @@ class Carrier {
 
   // Payload frames that may be handed over now.
   virtual uint32_t credit() const = 0;
+  // Frames that may have arrived before they are payload_sent(), at most.
+  virtual uint32_t sends_done_late() const = 0;
   virtual void send(TxFrame* frame) = 0;
   virtual void receive(RxChunk* chunk) = 0;
   // Makes progress. Not ok: the lane is lost. *more: call again soon, nothing announces it.

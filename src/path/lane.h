@@ -117,6 +117,8 @@ class Lane : public LoopSource {
   virtual bool abandon(TxFrame* frame, tcpx_code reason) = 0;
   // Frames with payload that may be queued now.
   virtual uint32_t payload_credit() const = 0;
+  // Frames whose payload may be with the peer, and answered, before they are on_sent().
+  virtual uint32_t sends_done_late() const { return 0; }
   // Chunks being received.
   virtual void each_receiving(const std::function<void(RxChunk*)>& f) const = 0;
   // Whether bytes may still be written to the chunk's landing although it is discarded.

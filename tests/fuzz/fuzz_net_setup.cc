@@ -1,15 +1,33 @@
 // Messages between carriers: whatever arrives is refused or within bounds, and comes back the same.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "fuzz_check.h"
+#include "path/net/handle_check.h"
 #include "wire/frame.h"
 #include "wire/net_setup.h"
 
 using namespace tcpx;
 using namespace tcpx::wire;
+
+// What plugins follow as a pointer is zero in every handle that is passed on to them.
+static void check_handles(const NetHandle& handle) {
+  for (std::string_view plugin : net::plugins_with_known_handles()) {
+    Status status = net::check_handle(plugin, handle);
+    if (!status) {
+      FUZZ_CHECK(status.code() == TCPX_PROTOCOL_ERROR && status.blast() == TCPX_BLAST_LANE);
+      continue;
+    }
+    size_t from = plugin == "Socket" ? 48 : 80, to = plugin == "Socket" ? 72 : 88;
+    FUZZ_CHECK(std::all_of(handle.begin() + static_cast<ptrdiff_t>(from),
+                           handle.begin() + static_cast<ptrdiff_t>(to),
+                           [](uint8_t byte) { return byte == 0; }));
+  }
+  FUZZ_CHECK(net::check_handle("another", handle).ok());
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Half of the inputs get the right size and magic: the rest is where the decisions are.
@@ -31,6 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (setup.step == NetStep::kOffer)
     FUZZ_CHECK(setup.request_bytes >= kMinNetRequest && setup.request_bytes <= kMaxNetRequest);
   FUZZ_CHECK(setup.plugin.size() < kNameBytes && setup.text.size() < kNetTextBytes);
+  check_handles(setup.handle);
   std::array<uint8_t, kNetSetupBytes> again;
   encode(setup, again);
   NetSetup back;

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/text.h"
 #include "path/net/connect_reaper.h"
+#include "path/net/handle_check.h"
 #include "path/net/plugin_log.h"
 #include "topo/thread_cpus.h"
 
@@ -80,7 +81,7 @@ std::string NetCarrier::interface() const {
 
 void NetCarrier::start(CarrierHost& host) {
   host_ = &host;
-  started_ = last_moved_ = now_ns();
+  started_ = send_moved_ = receive_moved_ = now_ns();
   // This thread is the lane's own. The engine has tried these CPUs; should they be gone by now, the
   // lane runs where it is, and its counters say where that is.
   if (settings_.cpus.any()) (void)topo::bind_this_thread(settings_.cpus).ok();
@@ -139,6 +140,7 @@ Status NetCarrier::offer_received(const wire::NetSetup& offer) {
   if (offer.plugin != settings_.plugin->name())
     return setup_error(strf("the plugins differ: {} here, {} at the peer", settings_.plugin->name(),
                             escaped(offer.plugin)));
+  if (Status status = check_handle(offer.plugin, offer.handle); !status) return status;
   peers_offer_ = offer;
   settings_.request_bytes = std::min(settings_.request_bytes, offer.request_bytes);
   return {};
@@ -242,12 +244,12 @@ uint32_t NetCarrier::credit() const {
 }
 
 void NetCarrier::send(TxFrame* frame) {
-  if (send_.idle() && receive_.idle()) last_moved_ = now_ns();
+  if (send_.idle()) send_moved_ = now_ns();
   send_.add(frame);
 }
 
 void NetCarrier::receive(RxChunk* chunk) {
-  if (send_.idle() && receive_.idle()) last_moved_ = now_ns();
+  if (receive_.idle()) receive_moved_ = now_ns();
   receive_.add(chunk);
 }
 
@@ -257,10 +259,10 @@ Status NetCarrier::poll(bool* more) {
     bool finished = false;
     *more = true;
     for (int in_vain = 0; in_vain < kPollsInVain && *more && !finished;) {
-      Nanos before = last_moved_;
+      Nanos before = std::max(send_moved_, receive_moved_);
       if (Status status = move_payload(&finished); !status) return status;
       *more = !send_.idle() || !receive_.idle();
-      if (last_moved_ == before) ++in_vain;
+      if (std::max(send_moved_, receive_moved_) == before) ++in_vain;
     }
     if (*more && !finished) pause();
     return {};
@@ -292,18 +294,20 @@ Status NetCarrier::poll(bool* more) {
 }
 
 Status NetCarrier::move_payload(bool* finished) {
-  uint64_t before = send_.finished() + receive_.finished();
+  uint64_t sent = send_.finished(), received = receive_.finished();
   uint64_t progress = receive_.progress();
   Status status = send_.poll([this](TxFrame* frame) { host_->payload_sent(frame); });
   if (status.ok())
     status = receive_.poll([this](RxChunk* chunk) { return host_->payload_arrived(chunk); });
-  *finished = send_.finished() + receive_.finished() != before;
-  if (*finished || receive_.progress() != progress) last_moved_ = now_ns();
+  bool sending = send_.finished() != sent, receiving = receive_.finished() != received;
+  *finished = sending || receiving;
+  if (sending) send_moved_ = now_ns();
+  if (receiving || receive_.progress() != progress) receive_moved_ = now_ns();
   return status;
 }
 
 void NetCarrier::pause() {
-  if (now_ns() - last_moved_ > kPollEagerly)
+  if (now_ns() - std::max(send_moved_, receive_moved_) > kPollEagerly)
     nap(kPollPause);
   else
     sched_yield();  // more lanes than cores: the others have something to do
@@ -321,13 +325,15 @@ void NetCarrier::forget_memory(const void* base, uint64_t length) {
 }
 
 std::string NetCarrier::stalled(Nanos now, Nanos patience) const {
-  if (state_ != State::kReady || (send_.idle() && receive_.idle())) return {};
-  if (now - last_moved_ < patience) return {};
+  if (state_ != State::kReady) return {};
+  Nanos sending = send_.idle() ? 0 : now - send_moved_;
+  Nanos receiving = receive_.idle() ? 0 : now - receive_moved_;
+  if (std::max(sending, receiving) < patience) return {};
   return strf("the net plugin has made no progress for {} ms ({}); a helper of it may be dead",
-              (now - last_moved_) / kMilli,
-              send_.idle()      ? "receiving"
-              : receive_.idle() ? "sending"
-                                : "sending and receiving");
+              std::max(sending, receiving) / kMilli,
+              receiving < patience ? "sending"
+              : sending < patience ? "receiving"
+                                   : "sending and receiving");
 }
 
 // ---- the end -------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ class NetCarrier final : public Carrier {
   void start(CarrierHost& host) override;
   Status on_message(std::span<const uint8_t> bytes) override;
   uint32_t credit() const override;
+  // A frame that has arrived has all its requests posted, and one that is not done yet.
+  uint32_t sends_done_late() const override { return nccl::kMaxRequests; }
   void send(TxFrame* frame) override;
   void receive(RxChunk* chunk) override;
   Status poll(bool* more) override;
@@ -93,7 +95,8 @@ class NetCarrier final : public Carrier {
   bool proof_arrived_ = false;
 
   Nanos started_ = 0;
-  Nanos last_moved_ = 0;
+  // Each way by itself: a live one must not hide that the other is dead.
+  Nanos send_moved_ = 0, receive_moved_ = 0;
 };
 
 }  // namespace tcpx::net

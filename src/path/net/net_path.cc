@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "config/bindings.h"
+#include "path/net/handle_check.h"
 #include "topo/binding_check.h"
 #include "topo/thread_cpus.h"
 
@@ -139,8 +140,14 @@ Status NetPath::create(const EngineOptions& options, const RegionTable& regions,
     if (Status status = check_sockets(); !status) return status;
   if (Status status = path->bind_workers(options, log); !status) return status;
   defaults.keep();
-  bool as_device =
-      first.unpacks() && path->plugin_->device_memory_is_host() && !options.net_host_memory;
+  // Its receives land in device memory, and a stranger's first message in host memory may overrun
+  // what it lands in: for diagnosis, not for who happens to have the plugin in a usual place.
+  if (first.unpacks() && !path->plugin_->device_memory_is_host() && !options.net_host_memory)
+    return unavailable(strf(
+        "net plugin {} is for device memory, and this engine has none to give it; net_memory=host "
+        "uses it for host memory all the same, for diagnosis",
+        path->plugin_->file()));
+  bool as_device = first.unpacks() && !options.net_host_memory;
   path->memory_type_ = as_device ? nccl::kPtrCuda : nccl::kPtrHost;
   path->request_bytes_ = std::clamp<uint64_t>(
       std::min(plugin_chunk(options.net_chunk), first.max_request) / Pages::kPage * Pages::kPage,
@@ -246,11 +253,13 @@ std::string NetPath::describe() const {
                                  : "host memory";
   return strf(
       "net plugin {} ({}, ABI v{}, {}); trial registration {}; devices {}; {}; requests of {} "
-      "bytes, "
-      "windows {} and {}; {}",
+      "bytes, windows {} and {}; {}{}",
       plugin_->file(), plugin_->name(), plugin_->calls().version(), plugin_->why(),
       plugin_->trial(), join(names, " "), memory, request_bytes_, send_window_, receive_window_,
-      join(settings, " "));
+      join(settings, " "),
+      knows_handles_of(plugin_->name())
+          ? ""
+          : "; this plugin's handles are not known here: peers are trusted with theirs");
 }
 
 }  // namespace tcpx::net

@@ -36,6 +36,9 @@ class TcpLane final : public Lane, private CarrierHost {
   bool unqueue(TxFrame* frame) override;
   bool abandon(TxFrame* frame, tcpx_code reason) override;
   uint32_t payload_credit() const override;
+  uint32_t sends_done_late() const override {
+    return carrier_ == nullptr ? 0 : carrier_->sends_done_late();
+  }
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
   bool holds(const RxChunk* chunk) const override;
   void forget_memory(const void* base, uint64_t length) override;
