@@ -21,13 +21,19 @@ namespace tcpx {
 namespace {
 
 constexpr Nanos kTick = 20 * kMilli;
-constexpr Nanos kLongestFence = 10 * kSecond;  // bytes that are being placed
-constexpr Nanos kLongestResume = 500 * kMilli;
 constexpr Nanos kIdleTick = 250 * kMilli;
 constexpr Nanos kGoodbyePatience = 500 * kMilli;
 constexpr size_t kKeptEndedPeers = 256;
 // Small transfers are cut so that every lane gets a part, but not finer than this.
 constexpr uint64_t kSmallestCut = 64 << 10;
+
+// A thread that a plugin holds may come back and find its lane, its peer and what they use.
+void leave_behind(std::shared_ptr<Peer> peer) {
+  static std::mutex mu;
+  static auto* const left = new std::vector<std::shared_ptr<Peer>>;
+  std::lock_guard lock(mu);
+  left->push_back(std::move(peer));
+}
 
 // Cores this process may run on: in a container far fewer than the machine has.
 uint32_t cores() {
@@ -221,12 +227,19 @@ EngineCore::~EngineCore() {
   Status shutdown = peer_error(TCPX_SHUTDOWN, "the engine was destroyed");
   say_goodbye(peers, shutdown);
   if (service_) service_->stop();
-  for (auto& [id, peer] : peers_) peer->end(shutdown);  // those that came meanwhile
-  shared_.loops.clear();                                // joins the threads
-  if (shared_.hung_loops.load() == 0) return;
-  // A thread that a plugin holds may come back and find its peer and all of this.
-  shared_.log.error("{} threads hang in a net plugin and are left behind",
-                    shared_.hung_loops.load());
+  peers = held_peers_;
+  for (auto& [id, peer] : peers_) peers.push_back(peer);  // also those that came meanwhile
+  for (auto& peer : peers) peer->end(shutdown);
+  size_t hung = 0;
+  for (auto& peer : peers) {
+    peer->await_end();
+    if (peer->dismantle(kNever)) continue;
+    hung += peer->lanes_not_shut();
+    leave_behind(peer);
+  }
+  shared_.loops.clear();  // joins the threads
+  if (hung == 0) return;
+  shared_.log.error("{} threads hang in a net plugin and are left behind", hung);
   shared_.defer = [](std::function<void()>) {};
   shared_owner_.release();
 }
@@ -310,9 +323,9 @@ std::shared_ptr<Peer> EngineCore::new_peer(bool inbound) {
   return peer;
 }
 
-// A fence has to know of it as long as the process lives.
+// A fence has to know of it until the plugin comes back.
 void EngineCore::remember_if_held_locked(const std::shared_ptr<Peer>& peer) {
-  if (peer->holds_memory_for_ever()) held_peers_.push_back(peer);
+  if (!peer->dismantle(0)) held_peers_.push_back(peer);
 }
 
 // Clients come and go; what remains of those that went is kept for a while, for its status.
@@ -451,11 +464,13 @@ void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
 Nanos EngineCore::tick(Nanos now) {
   {
     std::lock_guard lock(mu_);
+    std::erase_if(held_peers_, [](auto& peer) { return peer->dismantled(); });
+    tick_scratch_ = held_peers_;
     for (auto& [id, peer] : peers_) tick_scratch_.push_back(peer);
   }
   bool any = !connectors_.empty();
   for (auto& peer : tick_scratch_) {
-    if (peer->state() == Peer::State::kEnded) continue;
+    if (peer->dismantled()) continue;
     any = true;
     peer->tick(now);
   }
@@ -547,89 +562,12 @@ Status EngineCore::disconnect(uint64_t id) {
   std::shared_ptr<Peer> peer;
   if (Status status = find_peer(id, &peer); !status) return status;
   peer->say_goodbye(peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
+  (void)peer->dismantle(kGoodbyePatience);
   std::lock_guard lock(mu_);
   remember_if_held_locked(peer);
   peers_.erase(id);
   std::erase(arrivals_, id);
   sessions_.erase(peer->session());
-  return {};
-}
-
-// ---- memory --------------------------------------------------------------------------------
-
-Status EngineCore::register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region) {
-  return shared_.regions.add(base, length, access, region);
-}
-
-Status EngineCore::deregister(uint64_t region) {
-  if (shared_.regions.drop_suspended(region)) return {};
-  if (Status status = retire_region(region); !status) return status;
-  shared_.regions.recycle(region);
-  return {};
-}
-
-Status EngineCore::suspend(uint64_t region) {
-  if (Status status = retire_region(region); !status) return status;
-  shared_.regions.suspend(region);
-  return {};
-}
-
-// Peers are told, so that what they post from now on is not refused for nothing.
-Status EngineCore::resume(uint64_t region) {
-  if (Status status = shared_.regions.resume(region, &shared_.epoch); !status) return status;
-  uint64_t epoch = shared_.epoch.load();
-  std::vector<std::shared_ptr<Peer>> peers = all_peers();
-  for (auto& peer : peers) peer->tell_epoch();
-  Nanos give_up = now_ns() + kLongestResume;
-  for (auto& peer : peers) peer->await_epoch_heard(epoch, give_up);
-  return {};
-}
-
-std::vector<std::shared_ptr<Peer>> EngineCore::all_peers() {
-  std::vector<std::shared_ptr<Peer>> peers;
-  std::lock_guard lock(mu_);
-  for (auto& [id, peer] : peers_) peers.push_back(peer);
-  return peers;
-}
-
-// The fence: afterwards the id names nothing and nobody touches its memory.
-Status EngineCore::retire_region(uint64_t region) {
-  RegionView view;
-  if (Status status = shared_.regions.describe(region, &view); !status) return status;
-  if (Status status = shared_.regions.retire(region); !status) return status;
-  std::vector<std::shared_ptr<Peer>> peers;
-  {
-    std::lock_guard lock(mu_);
-    peers = held_peers_;
-    for (auto& [id, peer] : peers_) peers.push_back(peer);
-  }
-  // From here on nobody can resolve the id. What resolved it before is stopped in its loop.
-  for (auto& peer : peers) peer->revoke_local(region);
-  Nanos give_up = now_ns() + std::min(shared_.options.deadline, kLongestFence);
-  for (;;) {
-    auto hold = Peer::Hold::kNone;
-    for (auto& peer : peers) hold = std::max(hold, peer->revoke_remote(region));
-    if (hold == Peer::Hold::kNone) break;
-    if (hold == Peer::Hold::kForEver)
-      return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
-                    "the net plugin hangs in a call and may still use the region's memory; do not "
-                    "free it");
-    if (now_ns() > give_up)
-      return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
-                    "bytes were still being placed into the region at the deadline; do not free "
-                    "its memory");
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-  for (auto& peer : peers) peer->forget_memory(view.base, view.length);
-  // A lane that joined meanwhile may be between resolve and use: pass once through every loop.
-  for (auto& loop : shared_.loops) loop->run_exclusive([] {});
-  return {};
-}
-
-Status EngineCore::describe_region(uint64_t region, wire::RegionDescription* out) {
-  RegionView view;
-  if (Status status = shared_.regions.describe(region, &view); !status) return status;
-  *out = {uid_, region, view.length, view.access};
   return {};
 }
 

@@ -76,8 +76,18 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void forget_ended_inbound_locked();
   Status retire_region(uint64_t region);
   std::vector<std::shared_ptr<Peer>> all_peers();
-  Status revoke_for(Peer& peer, uint64_t region);
+  Status revoke_for(const std::shared_ptr<Peer>& peer, uint64_t region);
   void forget_grants(std::unique_ptr<const Grants> old);
+  // Of a fence that begins now: when lanes that still hold memory are closed, and when it has
+  // failed.
+  struct FenceTimes {
+    Nanos close_at, give_up;
+  };
+  FenceTimes fence_times() const;
+  static Status await_lanes(const std::vector<std::shared_ptr<Peer>>& peers,
+                            const std::function<Answers(Peer&)>& ask,
+                            const std::function<bool(Peer&, const LaneAnswers&)>& enough,
+                            Nanos give_up);
   // Service thread. The last two are about a state that lasts.
   LineLimit refusal_lines_{"connections were refused"};
   LineLimit crowd_lines_{"times half-open connections were closed or turned away", 1};
@@ -116,7 +126,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::mutex mu_;  // below; never held while entering a loop
   bool shutting_down_ = false;
   std::map<uint64_t, std::shared_ptr<Peer>> peers_;
-  std::vector<std::shared_ptr<Peer>> held_peers_;     // gone, but a thread of theirs is not
+  std::vector<std::shared_ptr<Peer>> held_peers_;     // gone, but their lanes are not yet
   std::map<uint64_t, std::weak_ptr<Peer>> sessions_;  // inbound, by session id
   uint64_t next_peer_ = 1;
   std::deque<uint64_t> arrivals_;  // for accept()

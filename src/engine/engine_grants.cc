@@ -1,17 +1,9 @@
 // Regions for named peers only.
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "engine/engine.h"
 
 namespace tcpx {
-
-namespace {
-
-constexpr Nanos kLongestFence = 10 * kSecond;
-
-}  // namespace
 
 Status EngineCore::register_for(void* base, uint64_t length, uint32_t access,
                                 std::span<const uint64_t> peers, uint64_t* region) {
@@ -40,26 +32,16 @@ Status EngineCore::revoke_grant(uint64_t region, uint64_t id) {
   // From here on the peer is refused. What it was granted before is stopped.
   std::shared_ptr<Peer> peer;
   Status fence;
-  if (find_peer(id, &peer)) fence = revoke_for(*peer, region);
+  if (find_peer(id, &peer)) fence = revoke_for(peer, region);
   forget_grants(std::move(old));
   return fence;
 }
 
-Status EngineCore::revoke_for(Peer& peer, uint64_t region) {
-  Nanos give_up = now_ns() + std::min(shared_.options.deadline, kLongestFence);
-  for (;;) {
-    Peer::Hold hold = peer.revoke_remote(region);
-    if (hold == Peer::Hold::kNone) return {};
-    if (hold == Peer::Hold::kForEver)
-      return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
-                    "the net plugin hangs in a call and may still use the region's memory for the "
-                    "peer");
-    if (now_ns() > give_up)
-      return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
-                    "bytes of the peer were still being placed into the region at the deadline; "
-                    "take the grant back again to go on waiting");
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+Status EngineCore::revoke_for(const std::shared_ptr<Peer>& peer, uint64_t region) {
+  FenceTimes times = fence_times();
+  auto revoke = [&](Peer& each) { return each.ask_revoke(region, times.close_at); };
+  auto let_go = [](Peer&, const LaneAnswers& answers) { return answers.all_let_go(); };
+  return await_lanes({peer}, revoke, let_go, times.give_up);
 }
 
 // Somebody may be reading the list: it goes when every loop has been passed. One that hangs in a

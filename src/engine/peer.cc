@@ -4,6 +4,7 @@
 #include "engine/peer.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/text.h"
 #include "base/wait.h"
@@ -14,6 +15,7 @@ namespace {
 
 // A call into a plugin that takes longer than connect_timeout, at least this, hangs.
 constexpr Nanos kLeastHangPatience = kSecond;
+constexpr std::chrono::milliseconds kLookEvery{5};
 
 Status with_blast(const Status& status, tcpx_blast blast) {
   return Status(status.code(), blast, status.text());
@@ -45,6 +47,7 @@ void Peer::established(const wire::Uid& uid, std::string name, uint64_t session,
 
 Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop) {
   PeerLane* lane;
+  LanesKept kept;
   // The engine's loops are not owned by those who use them.
   std::shared_ptr<Loop> loop(std::shared_ptr<Loop>(),
                              shared_.loops[(id_ + index) % shared_.loops.size()].get());
@@ -66,9 +69,10 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
       return lane_error(TCPX_PROTOCOL_ERROR, strf("lane {} exists already", index));
     lanes_[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
     lane = lanes_[index].get();
+    kept = lanes_.keep();
   }
   Status status = lane->start(factory);
-  if (!status) lane->retire_loop();
+  if (!status) (void)lane->stop_loop(kNever);
   return status;
 }
 
@@ -160,21 +164,36 @@ void Peer::end(const Status& status) {
     if (state_ == State::kEnded) return;
     state_ = State::kEnded;
     end_status_ = with_blast(status, TCPX_BLAST_PEER);
+    all = LaneList(lanes_.keep());
     for (auto& lane : lanes_)
       if (lane) all.add(lane.get());
     changed_.notify_all();
   }
-  // Lanes first: when the transfers end, nothing touches their memory any more. All are asked
-  // before any is waited for: a plugin that hangs in close does so on every lane.
-  std::vector<Loop::Asked> asked;
-  for (PeerLane* lane : all) asked.push_back(lane->ask_shut(status));
-  for (size_t i = 0; i < all.size(); ++i) (void)all.begin()[i]->loop().wait_for(asked[i], kNever);
-  bool held = false;
-  for (PeerLane* lane : all) {
-    lane->retire_loop();
-    held |= lane->has_own_loop() && lane->loop().hangs(now_ns());
-  }
+  for (PeerLane* lane : all) (void)lane->ask_shut(status);
+  (void)advance_end(now_ns());
+}
+
+// In a loop: a lane was closed because the session ends.
+void Peer::lane_shut() {
   std::lock_guard lock(mu);
+  changed_.notify_all();
+  bool last = std::all_of(lanes_.begin(), lanes_.end(),
+                          [](auto& lane) { return !lane || lane->is_shut(); });
+  if (last && !end_done_)
+    shared_.defer([self = shared_from_this()] { (void)self->advance_end(now_ns()); });
+}
+
+// Transfers end when all lanes are closed, and nothing touches their memory any more; or when all
+// that is left of the lanes hangs in a plugin. Whether they have.
+bool Peer::advance_end(Nanos now) {
+  std::lock_guard lock(mu);
+  if (end_done_ || state_ != State::kEnded) return end_done_;
+  bool held = false, waiting = false;
+  for (auto& lane : lanes_) {  // all: who hangs is seen by looking
+    if (!lane || lane->is_shut()) continue;
+    (lane->loop().hangs(now) ? held : waiting) = true;
+  }
+  if (waiting) return false;
   while (!live_.empty()) {
     std::shared_ptr<TransferState> transfer = live_.back();
     transfer->held |= held;
@@ -197,6 +216,7 @@ void Peer::end(const Status& status) {
   shared_.counters.peers_lost.fetch_add(1);
   end_done_ = true;
   changed_.notify_all();
+  return true;
 }
 
 bool Peer::ended_wholly() {
@@ -204,10 +224,40 @@ bool Peer::ended_wholly() {
   return end_done_;
 }
 
-bool Peer::holds_memory_for_ever() {
-  for (PeerLane* lane : lanes())
-    if (lane->has_own_loop() && lane->loop().hangs(now_ns())) return true;
-  return false;
+bool Peer::dismantle(Nanos patience) {
+  LaneList all;
+  {
+    std::lock_guard lock(mu);
+    if (dismantled_ || !end_done_) return dismantled_;
+    all = LaneList(lanes_.keep());
+    for (auto& lane : lanes_)
+      if (lane) all.add(lane.get());
+  }
+  for (PeerLane* lane : all)
+    if (!lane->is_shut() || !lane->stop_loop(patience)) return false;
+  std::vector<LaneReport> reports = lane_reports();
+  std::lock_guard lock(mu);
+  if (dismantled_) return true;
+  past_lanes_ = std::move(reports);
+  lanes_.let_go();
+  control_ = {};
+  notices_seen_ = {};
+  confirmed_lanes_ = {};
+  run_queue_ = {};
+  live_ = {};
+  dismantled_ = true;
+  return true;
+}
+
+bool Peer::dismantled() {
+  std::lock_guard lock(mu);
+  return dismantled_;
+}
+
+size_t Peer::lanes_not_shut() {
+  std::lock_guard lock(mu);
+  return static_cast<size_t>(std::count_if(lanes_.begin(), lanes_.end(),
+                                           [](auto& lane) { return lane && !lane->is_shut(); }));
 }
 
 void Peer::say_goodbye(const Status& status, Nanos patience) {
@@ -219,9 +269,12 @@ void Peer::say_goodbye(const Status& status, Nanos patience) {
   await_end();
 }
 
+// As long as plugins may hang, no longer.
 void Peer::await_end() {
-  std::unique_lock<std::mutex> lock(mu);
-  changed_.wait(lock, [&] { return end_done_; });  // as long as plugins may hang, no longer
+  while (!advance_end(now_ns())) {
+    std::unique_lock<std::mutex> lock(mu);
+    changed_.wait_for(lock, kLookEvery);
+  }
 }
 
 void Peer::end_transfers(const Status& status) {
@@ -245,6 +298,7 @@ void Peer::send_byes() {
   {
     std::lock_guard lock(mu);
     leaving_ = true;
+    open = LaneList(lanes_.keep());
     for (auto& lane : lanes_)
       if (lane && lane->open()) open.add(lane.get());
   }
@@ -282,7 +336,7 @@ LaneList Peer::lanes() {
 }
 
 LaneList Peer::lanes_locked() const {
-  LaneList out;
+  LaneList out(lanes_.keep());
   for (auto& lane : lanes_)
     if (lane && lane->started()) out.add(lane.get());
   return out;
@@ -300,8 +354,20 @@ uint32_t Peer::live_lanes() {
 
 std::string Peer::path() {
   std::set<std::string> paths;
-  for (PeerLane* lane : lanes()) paths.insert(lane->lane().path());
+  for (const LaneReport& lane : lane_reports()) paths.insert(lane.path);
   return join(paths, "+");
+}
+
+std::vector<LaneReport> Peer::lane_reports() {
+  std::vector<LaneReport> out;
+  LaneList all;
+  {
+    std::lock_guard lock(mu);
+    if (dismantled_) return past_lanes_;
+    all = lanes_locked();
+  }
+  for (PeerLane* lane : all) out.push_back(report_of(*lane));
+  return out;
 }
 
 std::string Peer::interfaces() {

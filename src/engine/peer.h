@@ -5,7 +5,6 @@
 // that holds it must never enter one. Nothing here is shared between peers.
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -17,6 +16,9 @@
 
 #include "base/brief_mutex.h"
 #include "base/line_limit.h"
+#include "engine/lane_answers.h"
+#include "engine/lane_report.h"
+#include "engine/lane_set.h"
 #include "engine/peer_lane.h"
 #include "engine/refusal_budget.h"
 #include "engine/shared.h"
@@ -48,22 +50,12 @@ struct UnconfirmedWrites {
   uint64_t notices_before = 0;
 };
 
-// Lanes without an allocation.
-class LaneList {
- public:
-  void add(PeerLane* lane) { lanes_[size_++] = lane; }
-  size_t size() const { return size_; }
-  PeerLane* const* begin() const { return lanes_.data(); }
-  PeerLane* const* end() const { return lanes_.data() + size_; }
-
- private:
-  std::array<PeerLane*, wire::kMaxLanes> lanes_{};
-  size_t size_ = 0;
-};
-
 class Peer : public std::enable_shared_from_this<Peer> {
  public:
   enum class State { kConnecting, kUp, kEnded };
+
+  // What a path has begun and cannot call back is waited for while it moves, but no longer.
+  static constexpr Nanos kLongestHold = kSecond;
 
   Peer(EngineShared& shared, uint64_t id, bool came_to_us);
   ~Peer();
@@ -81,12 +73,16 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // Connecting is over: lanes are what they are. The peer is up when they have settled; then
   // `on_up` runs, at once or on the service thread.
   void connected(std::function<void()> on_up);
-  // Ends the session: closes lanes, then ends every transfer and notification with `status`.
-  // Idempotent. Not from a loop. Who comes second does not wait for the first: await_end does, for
-  // those to whom it matters that nothing of the peer touches memory any more.
+  // Ends the session: has its lanes closed; when they are, ends every transfer and notification
+  // with `status`. Idempotent. Not from a loop. Waits for nobody: await_end does, for those to whom
+  // it matters that nothing of the peer touches memory any more.
   void end(const Status& status);
   void await_end();
   bool ended_wholly();
+  // Of a session that has ended wholly: gives its lanes and their threads back, and keeps what is
+  // told of them. False: not within `patience`, or a plugin hangs; ask again.
+  bool dismantle(Nanos patience);
+  bool dismantled();
   // Tells the peer, waits shortly until it has closed too, then ends. Not from a loop. In steps, so
   // that no peer has to wait for the silence of another.
   void say_goodbye(const Status& status, Nanos patience);
@@ -94,8 +90,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void say_last_words(Nanos deadline);
   void send_byes();
   void await_their_close(Nanos deadline);
-  // A thread of this peer hangs in a plugin and may use memory for ever.
-  bool holds_memory_for_ever();
+  // A thread of this peer hangs in a plugin's call, and may use memory until that comes back.
+  bool hangs(Nanos now);
+  size_t lanes_not_shut();
   Status wait_connected(Nanos deadline);
   void tick(Nanos now);  // deadlines and watchdogs; service thread
 
@@ -106,17 +103,19 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void wait(TransferState& transfer, Nanos deadline);
   Status cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline);
   void release(const std::shared_ptr<TransferState>& transfer);
-  // Ends transfers that use this local region; nothing reads or writes it when this returns.
-  void revoke_local(uint64_t region);
-  // Stops lanes from reading or writing this region for the peer. Whether they still touch it.
-  enum class Hold { kNone, kMoving, kForEver };
-  Hold revoke_remote(uint64_t region);
+  // Ends transfers that use this local region. What a path cannot call back is held until it is
+  // through; lanes that still hold some at `close_at` are closed.
+  void end_users_of(uint64_t region, Nanos close_at);
+  bool has_users_of(uint64_t region);
+  // Stops lanes from reading or writing the region for the peer; asks what they hold of it, also
+  // for our own transfers if `ours`.
+  Answers ask_revoke(uint64_t region, Nanos close_at, bool ours = false);
   // Tells the peer of our epoch, and waits until it has heard of this one or a later one, unless
   // an answer of that kind is due since earlier.
   void tell_epoch();
   void await_epoch_heard(uint64_t epoch, Nanos deadline);
   // Nothing uses the memory any more and it is about to be freed.
-  void forget_memory(const void* base, uint64_t length);
+  Answers ask_forget(const void* base, uint64_t length);
   Status notify(std::shared_ptr<Notice> notice, Nanos deadline);
 
   // ---- from lanes (in their loop's exclusive section) ----
@@ -135,6 +134,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
                  const std::vector<ChunkWork>& reads);
   void lane_settled(PeerLane& lane, const Status& status);
+  void lane_shut();
   void peer_said_bye(PeerLane& lane);
   void ask_end(const Status& status);  // from a loop: the service thread ends it
 
@@ -169,6 +169,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
     return path_note_;
   }
   std::string path();
+  std::vector<LaneReport> lane_reports();  // also of lanes that are gone
 
   BriefMutex mu;
   const bool inbound;
@@ -177,9 +178,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // How much of a transfer tcpx_post sends on the caller's thread before it leaves the rest to the
   // loop: enough for everything small, and well below a millisecond.
   static constexpr uint64_t kPostBudget = 1u << 20;
-  // How long the service thread waits for a lane's thread, which may be in a plugin's call.
-  static constexpr Nanos kServicePatience = 100 * kMilli;
-
   void start(PeerLane& first, const LaneList& others, bool is_long);
   LaneList lanes_locked() const;
   enum class Outlook { kUnknown, kEndsNow, kWorthSleeping, kNotOurs };
@@ -199,27 +197,39 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void notice_behind_ended_locked(const std::shared_ptr<TransferState>& transfer, tcpx_code code);
   static void settle_by_notice_locked(TransferState& transfer, std::vector<ChunkWork>* chunks);
   size_t lone_notices_locked() const;
-  bool stop(const std::shared_ptr<TransferState>& transfer, uint64_t post);
+  // How a fence for local memory ended.
+  enum class Fence { kHolds, kNotYet, kPluginHangs };
+  Fence stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos close_at,
+             Nanos deadline);
+  Answers ask_lanes(const std::function<size_t(PeerLane&)>& question);
+  Answers ask_stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos close_at);
   void take_back_locked(const ChunkWork& work, uint32_t lane);
   void loose_one_known_locked(TransferState& transfer);
   Status await_loose(TransferState& transfer, uint64_t post, Nanos deadline);
   void cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t id, Nanos deadline);
+  void look_again(const std::shared_ptr<TransferState>& transfer, uint64_t id, Nanos deadline);
+  void begin_end_locked(const std::shared_ptr<TransferState>& transfer, const Status& status,
+                        Nanos close_at);
+  void finish_stopped_locked(TransferState& transfer, bool held);
   void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status,
                uint64_t post = 0);
   void expire_deadlines(Nanos now);
+  void advance_ends();
+  bool advance_end(Nanos now);
   void watch_lanes(Nanos now);
-  void watch_carrier(PeerLane& lane, Nanos now);
-  bool held_up(Nanos now);
+  void watch_carrier(PeerLane& lane, const LanesKept& kept, Nanos now);
+  bool end_hung(Nanos now);
+  bool in_a_call(Nanos now);
   bool end_refused(Nanos now);
   bool end_left(Nanos now);
   bool heard_every_bye_locked() const;
   void close_given_up_lanes();
+  void given_up_lane_closed(uint32_t index);
   void ask_about_lane_locked(uint32_t index);
   void confirm_lane_locked(uint32_t index);
   void queue_control_locked(const wire::Header& header);
   static Status peer_left();
-  static Status let_go_locked(const TransferState& transfer);
-  Hold held_by(PeerLane& lane, uint64_t region);
+  static Status let_go_locked(const TransferState& transfer, uint64_t post);
   void report_stalls(Nanos now);
   void go_on_after_refusals(Nanos now);
   PeerLane* lane_for_small_locked();
@@ -269,7 +279,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool connecting_done_ = false;
   std::function<void()> on_up_;
   std::condition_variable changed_;
-  std::vector<std::unique_ptr<PeerLane>> lanes_;
+  LaneSet lanes_;
+  std::vector<LaneReport> past_lanes_;  // once it is dismantled
+  bool dismantled_ = false;
   std::vector<std::shared_ptr<TransferState>> run_queue_;  // served in turn, not in order
   size_t turn_ = 0;
   std::vector<std::shared_ptr<TransferState>> live_;
@@ -292,7 +304,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::deque<wire::Header> control_;
   std::map<uint32_t, UnconfirmedWrites> limbo_;  // by lost lane
   uint32_t lanes_lost_ = 0;
-  Nanos last_stall_report_ = 0;
+  std::atomic<Nanos> last_stall_report_{0};
   Nanos quiet_until_ = 0;  // of all lanes at once
   Nanos last_watch_ = 0;
   RefusalBudget refusals_;

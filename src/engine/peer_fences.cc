@@ -1,4 +1,8 @@
 // Ends of transfers that the caller asks for: when they return, nobody touches the memory any more.
+//
+// What a path has begun and cannot call back (a plugin's request) is held: the transfer ends, and a
+// fence returns, when it is through. While it moves it is waited for, for kLongestHold at most;
+// after that, or when it stands still, the lane is closed, which is the last fence there is.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -11,75 +15,156 @@
 
 namespace tcpx {
 
-// After this no lane touches the transfer's local memory, except placings that cannot be called
-// back; those are waited for here. A lane that does not let go in time is closed. False: something
-// still touched it at the end.
-bool Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t post) {
+namespace {
+
+constexpr Nanos kLeastHold = 200 * kMilli;
+constexpr Nanos kClosing = 300 * kMilli;  // of lanes, as long as no plugin hangs in it
+constexpr Nanos kLookEvery = 20 * kMilli;
+constexpr Nanos kAskAgain = kMilli;
+
+// When lanes that still hold memory are closed, for who has until `deadline`.
+Nanos fence_end(Nanos deadline) {
+  Nanos now = now_ns();
+  return now + std::clamp(deadline - now, kLeastHold, Peer::kLongestHold);
+}
+
+}  // namespace
+
+Answers Peer::ask_lanes(const std::function<size_t(PeerLane&)>& question) {
   LaneList all = lanes();
-  Nanos give_up = now_ns() + 10 * kSecond;
+  auto answers = std::make_shared<LaneAnswers>(all.size());
+  for (PeerLane* lane : all)
+    (void)lane->loop().ask([lane, answers, question, keep = shared_from_this(), kept = all.kept()] {
+      answers->add(question(*lane));
+    });
+  return answers;
+}
+
+Answers Peer::ask_stop(const std::shared_ptr<TransferState>& transfer, uint64_t post,
+                       Nanos close_at) {
+  return ask_lanes([transfer, post, close_at](PeerLane& lane) {
+    size_t held = lane.stop(*transfer, post);
+    return held > 0 && lane.close_if_stuck(close_at) ? size_t{0} : held;
+  });
+}
+
+// After this no lane touches the transfer's local memory.
+Peer::Fence Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t post,
+                       Nanos close_at, Nanos deadline) {
   for (;;) {
-    size_t moving = 0;
-    for (PeerLane* lane : all) {
-      auto held = std::make_shared<size_t>(0);
-      bool ran = lane->in_loop([lane, held, transfer, post, keep = shared_from_this()] {
-        *held = lane->stop(*transfer, post);
-        if (*held > 0) lane->close_if_stuck();
-      });
-      if (!ran) return false;
-      moving += *held;
+    Answers answers = ask_stop(transfer, post, close_at);
+    while (!answers->await(std::min(deadline, now_ns() + kLookEvery))) {
+      Nanos now = now_ns();
+      if (hangs(now)) return Fence::kPluginHangs;
+      if (now >= deadline) return Fence::kNotYet;
     }
-    if (moving == 0) return true;
-    if (now_ns() > give_up) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (answers->all_let_go()) return Fence::kHolds;
+    if (now_ns() >= deadline) return Fence::kNotYet;
+    std::unique_lock<std::mutex> lock(mu);
+    ++transfer->waiters;
+    wait_until(transfer->ended, lock, now_ns() + kAskAgain, [&] { return !transfer->live; });
+    --transfer->waiters;
   }
+}
+
+// Of a live transfer: no more chunks. It ends when lanes have let go of its memory; the service
+// thread sees to that, and who waits for it may do so too.
+void Peer::begin_end_locked(const std::shared_ptr<TransferState>& transfer, const Status& status,
+                            Nanos close_at) {
+  TransferState& t = *transfer;
+  t.ending = true;
+  if (t.queued) std::erase(run_queue_, transfer);
+  t.queued = false;
+  if (t.status.ok()) t.status = status;
+  t.close_at = std::min(t.close_at, close_at);
+}
+
+void Peer::finish_stopped_locked(TransferState& t, bool held) {
+  t.held |= held;
+  finish_locked(t, t.status.code());
 }
 
 // Local fence now, no waiting for the peer. Of this post, or of the present one (0).
 void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status& status,
                    uint64_t post) {
   uint64_t id;
+  Nanos close_at;
   {
     std::lock_guard lock(mu);
     if (!transfer->live || (post != 0 && transfer->id != post)) return;
     id = transfer->id;
-    transfer->ending = true;
-    if (transfer->queued) std::erase(run_queue_, transfer);
-    transfer->queued = false;
+    begin_end_locked(transfer, status, now_ns() + kLongestHold);
+    close_at = transfer->close_at;
   }
-  bool let_go = stop(transfer, id);
+  Fence fence = stop(transfer, id, close_at, close_at + kClosing);
   std::lock_guard lock(mu);
-  if (!transfer->live || transfer->id != id) return;
-  transfer->held |= !let_go;
-  if (transfer->status.ok()) transfer->status = status;
-  finish_locked(*transfer, transfer->status.code());
+  if (!transfer->live || transfer->id != id || fence == Fence::kNotYet) return;
+  finish_stopped_locked(*transfer, fence == Fence::kPluginHangs);
+}
+
+// Transfers whose end was begun and that nobody may be waiting for. Lanes are asked and not waited
+// for: one that has not answered is looked at the next time.
+void Peer::advance_ends() {
+  struct Ending {
+    std::shared_ptr<TransferState> transfer;
+    uint64_t id;
+    Nanos close_at;
+  };
+  std::vector<Ending> to_ask;
+  {
+    std::lock_guard lock(mu);
+    for (size_t i = live_.size(); i-- > 0;) {  // an end puts the last one here
+      TransferState& t = *live_[i];
+      if (t.close_at == kNever) continue;
+      if (t.asked != nullptr && t.asked->all_let_go())
+        finish_stopped_locked(t, false);
+      else if (t.asked == nullptr || t.asked->complete())
+        to_ask.push_back({live_[i], t.id, t.close_at});
+    }
+  }
+  for (auto& [transfer, id, close_at] : to_ask) {
+    Answers answers = ask_stop(transfer, id, close_at);
+    std::lock_guard lock(mu);
+    if (!transfer->live || transfer->id != id) continue;
+    transfer->asked = answers;
+    if (answers->all_let_go()) finish_stopped_locked(*transfer, false);
+  }
 }
 
 Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline) {
   uint64_t id;
-  bool live;
+  bool live, held;
   {
     std::lock_guard lock(mu);
     id = transfer->id;
     live = transfer->live;
+    held = transfer->held;
     if (live) {
       transfer->ending = true;
       if (transfer->queued) std::erase(run_queue_, transfer);
       transfer->queued = false;
     }
   }
-  if (live) cancel_live(transfer, id, deadline);
+  if (live)
+    cancel_live(transfer, id, deadline);
+  else if (held)
+    look_again(transfer, id, deadline);
   return await_loose(*transfer, id, deadline);
 }
 
 void Peer::cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t id,
                        Nanos deadline) {
-  bool let_go = stop(transfer, id);
+  Status cancelled = transfer_error(TCPX_CANCELLED, "cancelled by the caller");
+  Nanos close_at = fence_end(deadline);
+  Fence fence = stop(transfer, id, close_at, deadline_after(close_at, kClosing));
   {
     // WRITE: what is out lands or is refused before its answer comes, and a notification behind it
     // is delivered or not. READ: nothing to wait for.
     // It may have ended meanwhile, and been posted again: that post is none of ours.
     std::unique_lock<std::mutex> lock(mu);
-    if (transfer->id == id) transfer->held |= !let_go;
+    bool ours = transfer->live && transfer->id == id;
+    if (ours && fence == Fence::kNotYet) return begin_end_locked(transfer, cancelled, close_at);
+    if (ours) transfer->held |= fence == Fence::kPluginHangs;
     ++transfer->waiters;
     if (transfer->plan.op == TCPX_WRITE && !transfer->held)
       wait_until(transfer->ended, lock, deadline, [&] {
@@ -88,7 +173,15 @@ void Peer::cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t 
       });
     --transfer->waiters;
   }
-  end_now(transfer, transfer_error(TCPX_CANCELLED, "cancelled by the caller"), id);
+  end_now(transfer, cancelled, id);
+}
+
+// It has ended, but a plugin hung then and may have come back.
+void Peer::look_again(const std::shared_ptr<TransferState>& transfer, uint64_t id, Nanos deadline) {
+  Nanos close_at = fence_end(deadline);
+  if (stop(transfer, id, close_at, deadline_after(close_at, kClosing)) != Fence::kHolds) return;
+  std::lock_guard lock(mu);
+  if (transfer->id == id) transfer->held = false;
 }
 
 // ---- what may still land at the peer --------------------------------------------------------
@@ -101,7 +194,7 @@ void Peer::loose_one_known_locked(TransferState& t) {
 // The end of the session leaves what is loose unknown for ever.
 Status Peer::await_loose(TransferState& t, uint64_t post, Nanos deadline) {
   std::unique_lock<std::mutex> lock(mu);
-  if (Status status = let_go_locked(t); !status) return status;
+  if (Status status = let_go_locked(t, post); !status) return status;
   auto known = [&] { return t.loose == 0 || t.id != post; };
   ++t.waiters;
   wait_until(changed_, lock, deadline, [&] { return known() || state_ == State::kEnded; });
@@ -115,52 +208,53 @@ Status Peer::await_loose(TransferState& t, uint64_t post, Nanos deadline) {
 }
 
 // A fence cannot hold against a thread in somebody else's code.
-Status Peer::let_go_locked(const TransferState& transfer) {
-  if (!transfer.held) return {};
+Status Peer::let_go_locked(const TransferState& transfer, uint64_t post) {
+  if (transfer.id != post || (!transfer.held && !transfer.live)) return {};
   return transfer_error(TCPX_PATH_UNAVAILABLE,
-                        "the net plugin hangs in a call and may still use "
-                        "the local memory; do not free it");
+                        "the net plugin is in a call and may still use the local memory; do not "
+                        "free it: cancel again, or deregister it, to wait for the plugin");
 }
 
 void Peer::release(const std::shared_ptr<TransferState>& transfer) {
   end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress"));
 }
 
-void Peer::revoke_local(uint64_t region) {
-  std::vector<std::shared_ptr<TransferState>> hit;
+void Peer::end_users_of(uint64_t region, Nanos close_at) {
   {
     std::lock_guard lock(mu);
+    Status revoked =
+        transfer_error(TCPX_REGION_REVOKED, strf("local region {:#x} was deregistered", region));
     for (auto& transfer : live_)
-      if (transfer->plan.uses(region)) hit.push_back(transfer);
+      if (transfer->plan.uses(region)) begin_end_locked(transfer, revoked, close_at);
   }
-  for (auto& transfer : hit)
-    end_now(transfer, transfer_error(TCPX_REGION_REVOKED,
-                                     strf("local region {:#x} was deregistered", region)));
+  advance_ends();
 }
 
-Peer::Hold Peer::revoke_remote(uint64_t region) {
-  Hold worst = Hold::kNone;
-  for (PeerLane* lane : lanes()) worst = std::max(worst, held_by(*lane, region));
-  return worst;
+bool Peer::has_users_of(uint64_t region) {
+  std::lock_guard lock(mu);
+  return std::any_of(live_.begin(), live_.end(),
+                     [region](auto& transfer) { return transfer->plan.uses(region); });
 }
 
-// Whether frames or chunks of the lane still touch the region.
-Peer::Hold Peer::held_by(PeerLane& lane, uint64_t region) {
-  auto held = std::make_shared<size_t>(0);
-  bool ran = lane.in_loop([lane = &lane, held, region, keep = shared_from_this()] {
-    *held = lane->revoke(region);
-    if (*held > 0) lane->close_if_stuck();
+Answers Peer::ask_revoke(uint64_t region, Nanos close_at, bool ours) {
+  advance_ends();
+  return ask_lanes([region, close_at, ours](PeerLane& lane) {
+    size_t held = lane.revoke(region) + (ours ? lane.held_for_us(region) : 0);
+    return held > 0 && lane.close_if_stuck(close_at) ? size_t{0} : held;
   });
-  if (!ran) return lane.loop().hangs(now_ns()) ? Hold::kForEver : Hold::kMoving;
-  return *held > 0 ? Hold::kMoving : Hold::kNone;
 }
 
-void Peer::forget_memory(const void* base, uint64_t length) {
+bool Peer::hangs(Nanos now) {
   for (PeerLane* lane : lanes())
-    if (lane->has_own_loop())
-      lane->in_loop([lane, base, length, keep = shared_from_this()] {
-        lane->lane().forget_memory(base, length);
-      });
+    if (lane->has_own_loop() && !lane->is_shut() && lane->loop().hangs(now)) return true;
+  return false;
+}
+
+Answers Peer::ask_forget(const void* base, uint64_t length) {
+  return ask_lanes([base, length](PeerLane& lane) {
+    lane.lane().forget_memory(base, length);
+    return size_t{0};
+  });
 }
 
 }  // namespace tcpx

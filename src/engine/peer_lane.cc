@@ -1,7 +1,6 @@
 #include "engine/peer_lane.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/text.h"
 #include "engine/peer.h"
@@ -14,19 +13,10 @@ namespace {
 // lane holds at the end of a transfer is what everybody waits for.
 constexpr Nanos kHoldTime = 20 * kMilli;
 constexpr Nanos kPlacingPatience = 5 * kSecond;
-constexpr Nanos kFencePatience = 200 * kMilli;
 constexpr uint32_t kMinWindow = 2;
 constexpr uint32_t kFirstWindow = 4;  // before a rate is known
 constexpr Nanos kRateSpan = kMilli;
 constexpr uint64_t kLongWrite = 64u << 10;
-
-// The thread of this loop hangs in a plugin and may come back: the loop is never freed.
-void leave_behind(std::shared_ptr<Loop> loop) {
-  static std::mutex mu;
-  static auto* const left = new std::vector<std::shared_ptr<Loop>>;
-  std::lock_guard lock(mu);
-  left->push_back(std::move(loop));
-}
 
 }  // namespace
 
@@ -66,20 +56,25 @@ Status PeerLane::start(const LaneFactory& factory) {
   return ran ? *status : lane_error(TCPX_PATH_UNAVAILABLE, "the net plugin hangs in listen");
 }
 
+void PeerLane::shut(const Status& status) {
+  shut_ = true;
+  if (started()) lane_->close(status);
+  is_shut_.store(true, std::memory_order_release);
+}
+
 Loop::Asked PeerLane::ask_shut(const Status& status) {
   return loop_.ask([this, status, keep = peer_.shared_from_this()] {
-    shut_ = true;
-    if (started()) lane_->close(status);
+    shut(status);
+    peer_.lane_shut();
   });
 }
 
-void PeerLane::retire_loop() {
-  if (!own_loop_ || retired_.exchange(true)) return;
-  // Whoever asked for the close may have given up waiting for it: now it runs here.
-  if (loop_.stop())
-    return (void)shut(lane_error(TCPX_PEER_CLOSED, "the session has ended"), kNever);
-  leave_behind(loop_owner_);
-  shared_.hung_loops.fetch_add(1);
+void PeerLane::ask_if_answered(const LanesKept& kept, std::function<void()> question) {
+  if (owes_answer_.exchange(true)) return;
+  (void)loop_.ask([this, kept, question = std::move(question), keep = peer_.shared_from_this()] {
+    question();
+    owes_answer_.store(false);
+  });
 }
 
 // ---- our chunks ----------------------------------------------------------------------------
@@ -286,7 +281,8 @@ void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
 }
 
 Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Piece> pieces) {
-  if (serving() >= outstanding_.size())
+  // The peer may ask again when its data has arrived; our path may say later that it is sent.
+  if (serving() >= outstanding_.size() + lane_->sends_done_late())
     return peer_error(TCPX_PROTOCOL_ERROR,
                       strf("more than {} reads outstanding on one lane", serving()));
   TxFrame* frame = new_frame();
@@ -496,92 +492,7 @@ void PeerLane::send_bye() {
   lane_->finish();
 }
 
-// ---- fences --------------------------------------------------------------------------------
-
-size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
-  drain_placings();
-  if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer &&
-      dealt_work_.transfer_id == post) {
-    ChunkWork work;
-    take_dealt(&work);
-    peer_.settle(work, index_, TCPX_CANCELLED, "the caller");
-  }
-  size_t moving = 0;
-  for (Outstanding& entry : outstanding_) {
-    if (!entry.used || entry.transfer.get() != &transfer || entry.transfer_id != post) continue;
-    if (entry.landing != nullptr && entry.landing->ticket != 0) {
-      ++moving;  // a placing cannot be called back: the caller comes again
-      continue;
-    }
-    if (entry.landing != nullptr && !entry.landing->discard) {
-      entry.landing->discard = true;
-      entry.landing->refusal = TCPX_CANCELLED;
-      shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
-    }
-    if (entry.landing != nullptr && lane_->holds(entry.landing)) {
-      ++moving;
-      continue;
-    }
-    TxFrame* frame = entry.frame;
-    if (frame != nullptr && lane_->unqueue(frame)) {
-      entry.frame = nullptr;
-      drop_frame(frame);
-      settle(entry, TCPX_CANCELLED);  // never left: settled here and now
-      continue;
-    }
-    if (frame != nullptr && !entry.is_read && !lane_->abandon(frame, TCPX_CANCELLED)) {
-      ++moving;
-      continue;
-    }
-    if (entry.is_read) entry.transfer.reset();
-  }
-  return moving;
-}
-
-size_t PeerLane::revoke(uint64_t region) {
-  auto names = [region](const std::vector<wire::Piece>& pieces) {
-    return std::any_of(pieces.begin(), pieces.end(),
-                       [region](const wire::Piece& piece) { return piece.region == region; });
-  };
-  drain_placings();
-  size_t moving = 0;
-  lane_->each_receiving([&](RxChunk* chunk) {
-    if (!names(chunk->pieces)) return;
-    if (!chunk->discard) {
-      chunk->discard = true;
-      chunk->refusal = TCPX_STALE_REGION;
-      shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
-    }
-    if (lane_->holds(chunk)) ++moving;
-  });
-  for (RxChunk* chunk : placing_)
-    if (chunk->ticket != 0 && names(chunk->pieces)) ++moving;
-  for (size_t i = 0; i < all_frames_.size(); ++i) {  // send_small may add frames
-    TxFrame* frame = all_frames_[i].get();
-    if (frame->header.type != wire::FrameType::kData || !names(frame->pieces)) continue;
-    if (lane_->unqueue(frame)) {
-      wire::Header failed;
-      failed.type = wire::FrameType::kReadFailed;
-      failed.status = TCPX_STALE_REGION;
-      failed.transfer = frame->header.transfer;
-      failed.chunk = frame->header.chunk;
-      serving_.fetch_sub(1, std::memory_order_relaxed);
-      drop_frame(frame);
-      send_small(failed);
-      wake();
-    } else if (!lane_->abandon(frame, TCPX_STALE_REGION)) {
-      ++moving;
-    }
-  }
-  return moving;
-}
-
-void PeerLane::close_if_stuck() {
-  if (!open()) return;
-  std::string why = lane_->stalled(now_ns(), kFencePatience);
-  if (!why.empty())
-    lane_->close(lane_error(TCPX_PEER_TIMEOUT, "memory had to be given back: " + why));
-}
+// ---- reports -----------------------------------------------------------------------------
 
 std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
   const Outstanding* oldest = nullptr;

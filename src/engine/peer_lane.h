@@ -16,6 +16,7 @@ namespace tcpx {
 
 class Peer;
 struct Notice;
+using LanesKept = std::shared_ptr<const void>;  // see lane_set.h
 
 // Chunks of one transfer that followed each other on a lane. Both ends count the same way.
 struct ChunksInARow {
@@ -66,11 +67,12 @@ class PeerLane final : public LaneSink {
   }
   // Closes the lane, or has it never start. When that has run nothing of it touches memory.
   Loop::Asked ask_shut(const Status& status);
-  bool shut(const Status& status, Nanos patience) {
-    return loop_.wait_for(ask_shut(status), patience);
-  }
-  // Ends the thread of a loop of its own. The lane is closed. Not from that loop.
-  void retire_loop();
+  bool is_shut() const { return is_shut_.load(std::memory_order_acquire); }
+  // Of a lane that is shut, or never started: ends the thread of a loop of its own. False: not yet.
+  // Not from that loop.
+  bool stop_loop(Nanos patience) { return !own_loop_ || loop_.stop(patience); }
+  // For the watchdog, which waits for nobody: one question at a time.
+  void ask_if_answered(const LanesKept& kept, std::function<void()> question);
   bool has_own_loop() const { return own_loop_; }
   bool open() const { return open_.load(std::memory_order_acquire); }
   bool started() const { return started_.load(std::memory_order_acquire); }  // it has a lane
@@ -121,9 +123,12 @@ class PeerLane final : public LaneSink {
   size_t stop(const TransferState& transfer, uint64_t post);
   // Stops reading and writing this region for the peer. Returns how many placings still do.
   size_t revoke(uint64_t region);
-  // A fence waits for what a path cannot call back as long as that moves; then the lane is closed,
-  // which is the last fence there is.
-  void close_if_stuck();
+  // Chunks of our own transfers that still read or write it.
+  size_t held_for_us(uint64_t region) const;
+  // A fence waits for what a path cannot call back as long as that moves, until `close_at`; then
+  // the lane is closed, which is the last fence there is. Whether it is closed now.
+  bool close_if_stuck(Nanos close_at);
+  void shut(const Status& status);
   void send_bye();
   // The oldest chunk without an answer, for the stall report; empty if younger than `age`.
   std::string describe_stall(Nanos now, Nanos age) const;
@@ -160,6 +165,7 @@ class PeerLane final : public LaneSink {
   static constexpr size_t kMostBehind = 64, kLongestBehind = 64u << 10;
 
   uint32_t serving() const { return serving_.load(std::memory_order_relaxed); }
+  bool touches_memory(const Outstanding& entry) const;
   // Our chunks.
   uint64_t send_chunk(ChunkWork work);
   Outstanding* find(uint64_t transfer_id, uint32_t chunk);
@@ -203,7 +209,8 @@ class PeerLane final : public LaneSink {
   const std::shared_ptr<Loop> loop_owner_;
   const bool own_loop_;
   bool shut_ = false;  // in the exclusive section
-  std::atomic<bool> retired_{false};
+  std::atomic<bool> is_shut_{false};
+  std::atomic<bool> owes_answer_{false};  // to the watchdog
   Loop& loop_;
   std::unique_ptr<Lane> lane_;
   std::atomic<size_t> rail_{0};

@@ -132,7 +132,7 @@ void Peer::lane_down_asked(uint32_t index) {
   shared_.defer([self = shared_from_this()] { self->close_given_up_lanes(); });
 }
 
-// A lane whose thread is busy is closed with a later tick.
+// In its loop: nobody waits for a lane whose thread is busy.
 void Peer::close_given_up_lanes() {
   std::vector<uint32_t> indices;
   {
@@ -141,21 +141,28 @@ void Peer::close_given_up_lanes() {
   }
   for (uint32_t index : indices) {
     PeerLane* lane = nullptr;
+    LanesKept kept;
     {
       std::lock_guard lock(mu);
       if (index < lanes_.size()) lane = lanes_[index].get();
+      kept = lanes_.keep();
     }
-    Status given_up = lane_error(TCPX_PEER_DISCONNECTED, "the peer gave this lane up");
-    bool closed = lane == nullptr || lane->shut(given_up, kServicePatience);
-    std::lock_guard lock(mu);
-    if (!closed) {
-      given_up_lanes_.push_back(index);
+    if (lane == nullptr) {
+      given_up_lane_closed(index);
       continue;
     }
-    confirmed_lanes_.insert(index);
-    confirm_lane_locked(index);
-    if (PeerLane* carrier = lane_for_small_locked()) carrier->wake();
+    (void)lane->loop().ask([lane, index, keep = shared_from_this(), kept] {
+      lane->shut(lane_error(TCPX_PEER_DISCONNECTED, "the peer gave this lane up"));
+      keep->given_up_lane_closed(index);
+    });
   }
+}
+
+void Peer::given_up_lane_closed(uint32_t index) {
+  std::lock_guard lock(mu);
+  confirmed_lanes_.insert(index);
+  confirm_lane_locked(index);
+  if (PeerLane* carrier = lane_for_small_locked()) carrier->wake();
 }
 
 // A notification that was delivered has all its data before it: none of that may be sent again, the

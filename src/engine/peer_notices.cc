@@ -28,9 +28,11 @@ void Peer::queue_notice_locked(const std::shared_ptr<Notice>& notice) {
 
 Status Peer::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
   PeerLane* lane;
+  LanesKept kept;
   {
     std::lock_guard lock(mu);
     if (state_ == State::kEnded) return end_status_;
+    kept = lanes_.keep();
     queue_notice_locked(notice);
     lane = lane_for_small_locked();
   }

@@ -37,6 +37,7 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
                   Nanos deadline) {
   PeerLane* small = nullptr;
   LaneList others;
+  LanesKept kept;
   {
     std::lock_guard lock(mu);
     if (state_ == State::kEnded) return end_status_;
@@ -77,6 +78,7 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
     t.code.store(TCPX_IN_PROGRESS);
     shared_.counters.transfers_posted.fetch_add(1, std::memory_order_relaxed);
     if (state_ == State::kUp) small = lane_for_small_locked();
+    kept = lanes_.keep();
     if (small != nullptr && stays_on_one_lane_locked(t, *small)) t.home = small->index();
     if (t.plan.chunks.size() > 1 && t.home == kAnyLane) others = lanes_locked();
     deal_locked(transfer, others);
@@ -174,9 +176,11 @@ void Peer::poll(TransferState& transfer) {
   Nanos now = now_ns();
   Outlook outlook = Outlook::kUnknown;
   bool right_back = false;
+  LanesKept kept;
   {
     std::lock_guard lock(mu);
     if (!transfer.live) return;
+    kept = lanes_.keep();
     right_back =
         last_polled_ == &transfer && now - polled_at_.load(std::memory_order_relaxed) < kRightBack;
     last_polled_ = &transfer;
@@ -238,8 +242,10 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
     Nanos now = now_ns();
     if (now >= deadline) return;
     Loop* loop = nullptr;
+    LanesKept kept;
     {
       std::lock_guard lock(mu);
+      kept = lanes_.keep();
       if (PeerLane* lane = lane_to_drive_locked(transfer)) loop = &lane->loop();
       if (loop != nullptr) transfer.driving.store(loop);
     }
@@ -411,6 +417,8 @@ void Peer::finish_locked(TransferState& t, tcpx_code code) {
   live_.pop_back();
   t.ending = true;
   if (t.plan.op == TCPX_WRITE) t.loose = t.in_flight + (t.notice_behind ? 1 : 0);
+  t.close_at = kNever;
+  t.asked.reset();
   t.notice.reset();
   t.ended_at = now_ns();
   auto& counter =

@@ -20,33 +20,46 @@ static_assert(kOtherSideKnows > kStreamFollows);
 constexpr Nanos kTicksApart = 15 * kMilli;
 constexpr uint32_t kGoodbyesFollow = 10;
 constexpr uint32_t kGoodbyesEnd = 50;
+constexpr Nanos kLongRound = 100 * kMilli;  // of a lane's thread, else it takes microseconds
 }  // namespace
 
 void Peer::tick(Nanos now) {
-  if (held_up(now) || end_refused(now) || end_left(now)) return;
+  if (state() == State::kEnded) {
+    if (advance_end(now)) (void)dismantle(0);
+    return;
+  }
+  if (end_hung(now) || end_refused(now) || end_left(now)) return;
   close_given_up_lanes();
   expire_deadlines(now);
+  advance_ends();
+  if (in_a_call(now)) return;
   watch_lanes(now);
   report_stalls(now);
   go_on_after_refusals(now);
 }
 
-// A lane whose thread is in a plugin's call may be there for ever. To wait for it here would hold
-// up the engine's other peers, so what is to be done comes later, or with the end.
-bool Peer::held_up(Nanos now) {
-  bool waiting = false;
+// A lane whose thread is in a plugin's call may be there for ever. To wait for it would hold up the
+// engine's other peers, so nothing here waits for a lane: it is asked, and looked at with a later
+// tick.
+bool Peer::end_hung(Nanos now) {
   for (PeerLane* lane : lanes()) {
-    if (!lane->has_own_loop()) continue;
-    if (lane->loop().hangs(now)) {
-      end(peer_error(TCPX_PATH_UNAVAILABLE,
-                     strf("the net plugin hangs in a call on lane {}; its thread and the memory it "
-                          "was given are lost",
-                          lane->index())));
-      return true;
-    }
-    waiting |= lane->loop().round_time(now) > kServicePatience;
+    if (!lane->has_own_loop() || lane->is_shut() || !lane->loop().hangs(now)) continue;
+    end(peer_error(TCPX_PATH_UNAVAILABLE,
+                   strf("the net plugin hangs in a call on lane {}; its thread and the memory it "
+                        "was given are lost, unless it comes back",
+                        lane->index())));
+    return true;
   }
-  return waiting;
+  return false;
+}
+
+// Nothing is heard while the thread that would hear it is in a plugin's call: that is no silence of
+// the peer's.
+bool Peer::in_a_call(Nanos now) {
+  LaneList all = lanes();
+  return std::any_of(all.begin(), all.end(), [now](PeerLane* lane) {
+    return lane->has_own_loop() && lane->loop().round_time(now) > kLongRound;
+  });
 }
 
 bool Peer::end_refused(Nanos now) {
@@ -77,34 +90,27 @@ bool Peer::end_left(Nanos now) {
   return true;
 }
 
+// It ends when lanes have let go of its memory: `advance_ends`.
 void Peer::expire_deadlines(Nanos now) {
-  std::vector<std::shared_ptr<TransferState>> late;
-  {
-    std::lock_guard lock(mu);
-    for (auto& transfer : live_)
-      // One that has failed, and waits for what is still out, has a deadline like any other.
-      if (transfer->deadline <= now && (!transfer->ending || !transfer->status.ok()))
-        late.push_back(transfer);
-  }
-  if (!late.empty())
-    for (PeerLane* lane : lanes())
-      if (lane->has_own_loop() && !lane->in_loop([] {}, kServicePatience)) return;  // a later tick
-  for (auto& transfer : late) {
-    std::string where;
-    {
-      std::lock_guard lock(mu);
-      where = strf("{} of {} chunks confirmed, {} in flight", transfer->settled,
-                   transfer->plan.chunks.size(), transfer->in_flight);
-    }
-    end_now(transfer, transfer_error(TCPX_DEADLINE, "the transfer's deadline passed: " + where));
+  std::lock_guard lock(mu);
+  for (auto& transfer : live_) {
+    TransferState& t = *transfer;
+    // One that has failed, and waits for what is still out, has a deadline like any other.
+    if (t.deadline > now || t.close_at != kNever || (t.ending && t.status.ok())) continue;
+    begin_end_locked(
+        transfer,
+        transfer_error(TCPX_DEADLINE, strf("the transfer's deadline passed: {} of {} chunks "
+                                           "confirmed, {} in flight",
+                                           t.settled, t.plan.chunks.size(), t.in_flight)),
+        now + kLongestHold);
   }
 }
 
 void Peer::watch_lanes(Nanos now) {
   const EngineOptions& options = shared_.options;
   Nanos latest = 0;
-  LaneList open;
-  for (PeerLane* lane : lanes()) {
+  LaneList all = lanes(), open;
+  for (PeerLane* lane : all) {
     if (!lane->open()) continue;
     open.add(lane);
     latest = std::max(latest, lane->last_heard());
@@ -120,32 +126,27 @@ void Peer::watch_lanes(Nanos now) {
     Nanos heard = std::max(lane->last_heard(), quiet_until_);
     if (now - lane->last_heard() > options.keepalive) lane->ask_ping();
     if (open.size() > 1 && latest - heard > options.lane_timeout)
-      lane->in_loop(
-          [lane, silent = now - heard, keep = shared_from_this()] {
-            lane->lane().close(
-                lane_error(TCPX_PEER_TIMEOUT,
-                           strf("silent for {} ms while other lanes work", silent / kMilli)));
-          },
-          kServicePatience);
-    if (lane->has_own_loop()) watch_carrier(*lane, now);
+      lane->ask_if_answered(all.kept(), [lane, silent = now - heard] {
+        lane->lane().close(lane_error(
+            TCPX_PEER_TIMEOUT, strf("silent for {} ms while other lanes work", silent / kMilli)));
+      });
+    if (lane->has_own_loop()) watch_carrier(*lane, all.kept(), now);
   }
   last_watch_ = now;
 }
 
 // The stream of a lane may be alive while what carries its payload is not. While the stream is
 // silent too, or this process was stopped, nothing can be said.
-void Peer::watch_carrier(PeerLane& lane, Nanos now) {
+void Peer::watch_carrier(PeerLane& lane, const LanesKept& kept, Nanos now) {
   Nanos patience = shared_.options.lane_timeout;
   Nanos silent = (shared_.options.keepalive + patience) / 2;  // longer than a ping takes
   if (now - lane.last_heard() > silent || now - last_watch_ > silent) lane.audible_since = now;
   if (now - lane.audible_since < patience) return;
-  lane.in_loop(
-      [lane = &lane, now, patience, keep = shared_from_this()] {
-        if (!lane->open()) return;
-        std::string why = lane->lane().stalled(now, patience);
-        if (!why.empty()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
-      },
-      kServicePatience);
+  lane.ask_if_answered(kept, [lane = &lane, now, patience] {
+    if (!lane->open()) return;
+    std::string why = lane->lane().stalled(now, patience);
+    if (!why.empty()) lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
+  });
 }
 
 // Lanes that are not read because the peer named memory that it may not use too often.
@@ -164,17 +165,16 @@ void Peer::go_on_after_refusals(Nanos now) {
 // Names what hangs, once per keepalive interval and peer.
 void Peer::report_stalls(Nanos now) {
   Nanos age = 2 * shared_.options.keepalive;
-  if (now - last_stall_report_ < age || !shared_.log.enabled(TCPX_LOG_WARN)) return;
-  for (PeerLane* lane : lanes()) {
+  if (now - last_stall_report_.load() < age || !shared_.log.enabled(TCPX_LOG_WARN)) return;
+  LaneList all = lanes();
+  for (PeerLane* lane : all) {
     if (!lane->open() || lane->in_flight() == 0) continue;
-    auto text = std::make_shared<std::string>();
-    bool ran =
-        lane->in_loop([lane, text, now, age,
-                       keep = shared_from_this()] { *text = lane->describe_stall(now, age); },
-                      kServicePatience);
-    if (!ran || text->empty()) continue;
-    last_stall_report_ = now;
-    shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name()), *text);
+    lane->ask_if_answered(all.kept(), [this, lane, now, age] {
+      std::string text = lane->describe_stall(now, age);
+      if (text.empty()) return;
+      last_stall_report_.store(now);
+      shared_.log.warn("peer {} ({}) stalls: {}", id_, escaped(name()), text);
+    });
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -28,42 +29,40 @@ double span_us(Nanos from, Nanos to) {
 }
 
 // What a fact about lanes is for those that carried a part, e.g. the names of their interfaces.
-template <class F>
-std::string of_lanes(TransferState& transfer, const char* separator, F&& fact) {
+std::string of_lanes(const TransferState& transfer, const std::vector<LaneReport>& lanes,
+                     const char* separator, std::string LaneReport::*fact) {
   std::set<std::string> names;
-  for (PeerLane* lane : transfer.peer->lanes()) {
-    std::lock_guard lock(transfer.peer->mu);
-    if (lane->index() < transfer.shares.size() && transfer.shares[lane->index()].chunks > 0)
-      names.insert(fact(lane->lane()));
-  }
+  for (const LaneReport& lane : lanes)
+    if (lane.index < transfer.shares.size() && transfer.shares[lane.index].chunks > 0)
+      names.insert(lane.*fact);
   return join(names, separator);
 }
 
-Json lane_json(PeerLane& lane) {
-  const LaneCounters& c = lane.lane().counters();
-  auto get = [](const std::atomic<uint64_t>& value) { return value.load(); };
-  Json out = {{"index", lane.index()},
-              {"open", lane.open()},
-              {"path", lane.lane().path()},
-              {"interface", lane.lane().interface()},
-              {"remote", lane.lane().remote()},
-              {"bytes_out", get(c.bytes_out)},
-              {"bytes_in", get(c.bytes_in)},
-              {"frames_out", get(c.frames_out)},
-              {"frames_in", get(c.frames_in)},
-              {"send_calls", get(c.send_calls)},
-              {"receive_calls", get(c.receive_calls)},
-              {"chunks_in_flight", lane.in_flight()},
-              {"thread_cpus", lane.loop().thread_cpus()}};
-  double sending = lane.lane().send_occupancy(), receiving = lane.lane().receive_occupancy();
-  if (sending >= 0) out["send_window_occupancy"] = sending;
-  if (receiving >= 0) out["receive_window_occupancy"] = receiving;
+Json lane_json(const LaneReport& lane, const std::string& thread_cpus) {
+  Json out = {{"index", lane.index},
+              {"open", lane.open},
+              {"path", lane.path},
+              {"interface", lane.interface},
+              {"remote", lane.remote},
+              {"bytes_out", lane.bytes_out},
+              {"bytes_in", lane.bytes_in},
+              {"frames_out", lane.frames_out},
+              {"frames_in", lane.frames_in},
+              {"send_calls", lane.send_calls},
+              {"receive_calls", lane.receive_calls},
+              {"chunks_in_flight", lane.chunks_in_flight},
+              {"thread_cpus", thread_cpus}};
+  if (lane.send_occupancy >= 0) out["send_window_occupancy"] = lane.send_occupancy;
+  if (lane.receive_occupancy >= 0) out["receive_window_occupancy"] = lane.receive_occupancy;
   return out;
 }
 
 Json peer_json(Peer& peer) {
   Json lanes = Json::array();
-  for (PeerLane* lane : peer.lanes()) lanes.push_back(lane_json(*lane));
+  std::map<uint32_t, std::string> cpus;
+  for (PeerLane* lane : peer.lanes()) cpus[lane->index()] = lane->loop().thread_cpus();
+  for (const LaneReport& lane : peer.lane_reports())
+    lanes.push_back(lane_json(lane, cpus[lane.index]));
   Peer::State state = peer.state();
   return {{"id", peer.id()},
           {"name", escaped(peer.name())},
@@ -117,12 +116,34 @@ Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_op
 
 }  // namespace
 
+LaneReport report_of(PeerLane& lane) {
+  const LaneCounters& c = lane.lane().counters();
+  LaneReport out;
+  out.index = lane.index();
+  out.open = lane.open();
+  out.path = lane.lane().path();
+  out.interface = lane.lane().interface();
+  out.remote = lane.lane().remote();
+  out.bytes_out = c.bytes_out.load();
+  out.bytes_in = c.bytes_in.load();
+  out.frames_out = c.frames_out.load();
+  out.frames_in = c.frames_in.load();
+  out.send_calls = c.send_calls.load();
+  out.receive_calls = c.receive_calls.load();
+  out.chunks_in_flight = lane.in_flight();
+  out.send_occupancy = lane.lane().send_occupancy();
+  out.receive_occupancy = lane.lane().receive_occupancy();
+  return out;
+}
+
 tcpx_receipt receipt_of(TransferState& t) {
   tcpx_receipt out{};
-  std::string interfaces = of_lanes(t, ",", [](Lane& lane) { return lane.interface(); });
-  std::string path = of_lanes(t, "+", [](Lane& lane) { return lane.path(); });
-  if (path.empty()) path = t.peer->path();  // nothing had to be carried
+  std::string anyway = t.peer->path();
+  std::vector<LaneReport> lanes = t.peer->lane_reports();
   std::lock_guard lock(t.peer->mu);
+  std::string interfaces = of_lanes(t, lanes, ",", &LaneReport::interface);
+  std::string path = of_lanes(t, lanes, "+", &LaneReport::path);
+  if (path.empty()) path = anyway;  // nothing had to be carried
   int code = t.code.load();
   out.result = code == kNotPosted ? TCPX_INVALID_ARGUMENT : static_cast<tcpx_code>(code);
   out.op = t.plan.op;
@@ -148,15 +169,15 @@ std::string receipt_json_of(TransferState& t) {
   tcpx_receipt r = receipt_of(t);
   Json lanes = Json::array();
   {
-    LaneList all = t.peer->lanes();
+    std::vector<LaneReport> all = t.peer->lane_reports();
     std::lock_guard lock(t.peer->mu);
-    for (PeerLane* lane : all) {
-      if (lane->index() >= t.shares.size() || t.shares[lane->index()].chunks == 0) continue;
-      const LaneShare& share = t.shares[lane->index()];
-      lanes.push_back({{"lane", lane->index()},
-                       {"interface", lane->lane().interface()},
-                       {"remote", lane->lane().remote()},
-                       {"open", lane->open()},
+    for (const LaneReport& lane : all) {
+      if (lane.index >= t.shares.size() || t.shares[lane.index].chunks == 0) continue;
+      const LaneShare& share = t.shares[lane.index];
+      lanes.push_back({{"lane", lane.index},
+                       {"interface", lane.interface},
+                       {"remote", lane.remote},
+                       {"open", lane.open},
                        {"bytes", share.bytes},
                        {"chunks", share.chunks}});
     }

@@ -56,7 +56,6 @@ struct EngineShared {
   Placer* placer = nullptr;  // null: payload is received straight into place
   std::atomic<int> driven_loops{0};
   std::vector<std::unique_ptr<Loop>> loops;
-  std::atomic<int> hung_loops{0};  // threads that a plugin never let go
   // How many loops may be at work at once and still spin; the rest of the cores is for the
   // application, or for the peer on the same host.
   int max_spinning = 1;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/lane_answers.h"
 #include "engine/plan.h"
 
 namespace tcpx {
@@ -69,8 +70,10 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   bool live = false;            // in the peer's list of live transfers
   size_t live_at = 0;           // where
   bool held = false;            // a plugin that hangs may still use the local memory
-  bool ending = false;          // failed or cancelled: hand out no more chunks
-  Status status;                // how it failed
+  Nanos close_at = kNever;  // ends with `status` when lanes have let go, and by then they have to
+  Answers asked;            // by the service thread, for that
+  bool ending = false;      // failed or cancelled: hand out no more chunks
+  Status status;            // how it failed
   Nanos deadline = kNever;
   std::shared_ptr<Notice> notice;  // to send when the data is settled
   bool notice_behind = false;      // it is on its way already, behind the data

@@ -72,12 +72,16 @@ Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* 
   return {};
 }
 
-Status RegionTable::retire(uint64_t id) {
+Status RegionTable::retire(uint64_t id, RegionView* view) {
   std::lock_guard lock(mu_);
-  Slot* slot = live_slot_locked(id);
-  if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
-  slot->id.store(0, std::memory_order_release);
-  --live_;
+  if (Slot* slot = live_slot_locked(id)) {
+    slot->id.store(0, std::memory_order_release);
+    leaving_.insert(id);
+    --live_;
+  }
+  if (leaving_.count(id) == 0)
+    return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
+  if (view != nullptr) *view = slot_at(RegionIds::slot_of(id))->view;
   return {};
 }
 
@@ -90,11 +94,13 @@ void RegionTable::free_slot_locked(uint32_t index) {
 
 void RegionTable::recycle(uint64_t id) {
   std::lock_guard lock(mu_);
+  if (leaving_.erase(id) == 0) return;  // two have waited for the same fence
   free_slot_locked(RegionIds::slot_of(id));
 }
 
 void RegionTable::suspend(uint64_t id) {
   std::lock_guard lock(mu_);
+  if (leaving_.erase(id) == 0) return;
   slot_at(RegionIds::slot_of(id))->suspended = id;
 }
 

@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "base/status.h"
@@ -44,8 +45,9 @@ class RegionTable {
   // Without `grants` every peer may use it.
   Status add(void* base, uint64_t length, uint32_t access, uint64_t* id,
              std::unique_ptr<Grants> grants = nullptr);
-  // The id names nothing from now on; the slot is not reused before recycle().
-  Status retire(uint64_t id);
+  // The id names nothing from now on; the slot is not reused before recycle(). Until then it may be
+  // retired again: the fence that follows may not hold at the first time.
+  Status retire(uint64_t id, RegionView* view = nullptr);
   void recycle(uint64_t id);
   // Instead of recycle: the id can come back, for the same memory. Then it is refused to transfers
   // that are older than that: `epoch` is raised and they know a smaller one.
@@ -92,8 +94,9 @@ class RegionTable {
   std::unique_ptr<std::atomic<Slot*>[]> blocks_;  // blocks never move: resolvers hold pointers
   uint32_t used_slots_ = 0;
   size_t live_ = 0;
-  std::deque<uint32_t> free_;  // the one that rested longest comes first
-  RegionIds ids_;              // under mu_
+  std::deque<uint32_t> free_;   // the one that rested longest comes first
+  RegionIds ids_;               // under mu_
+  std::set<uint64_t> leaving_;  // under mu_: retired, their memory perhaps still in use
 };
 
 }  // namespace tcpx

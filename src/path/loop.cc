@@ -32,6 +32,12 @@ constexpr Nanos kLeaseLasts = 100 * kMicro;
 constexpr Nanos kLeaseWatch = 250 * kMicro, kLongestLeaseWatch = 2 * kMilli;
 constexpr int kRoundsPerPoll = 8;
 constexpr uint32_t kAlwaysWatched = EPOLLIN | EPOLLRDHUP | EPOLLET;
+// Who waits for a thread that may hang looks this often; a look counts for so much at most.
+constexpr Nanos kLookEvery = 20 * kMilli, kLongestLook = 250 * kMilli;
+
+std::chrono::nanoseconds look_time(Nanos left) {
+  return std::chrono::nanoseconds(std::min(left, kLookEvery));
+}
 }  // namespace
 
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
@@ -69,24 +75,35 @@ Loop::~Loop() {
   stop();
 }
 
-std::chrono::nanoseconds Loop::patience_left() const {
-  Nanos left = lost_.load() ? 0 : settings_.hang_patience - round_time(now_ns());
-  return std::chrono::nanoseconds(std::max<Nanos>(left, 0));
+bool Loop::hangs(Nanos now) {
+  Nanos began = round_began_.load(std::memory_order_relaxed);
+  if (!settings_.own_thread_only || began == 0 || thread_ended_.load()) return false;
+  std::lock_guard lock(look_mu_);
+  if (began != looked_at_round_) {
+    looked_at_round_ = last_look_ = began;
+    seen_in_round_ = 0;
+  }
+  seen_in_round_ += std::clamp<Nanos>(now - last_look_, 0, kLongestLook);
+  last_look_ = std::max(last_look_, now);
+  return seen_in_round_ > settings_.hang_patience;
 }
 
-bool Loop::stop() {
-  std::lock_guard one_at_a_time(stop_mu_);
+bool Loop::stop(Nanos patience) {
+  std::unique_lock one_at_a_time(stop_mu_, std::defer_lock);
+  if (patience == 0 ? !one_at_a_time.try_lock() : (one_at_a_time.lock(), false)) return false;
   if (stopped_.load()) return true;
   stopping_.store(true);
   signal();
   {
+    Nanos give_up = deadline_after(now_ns(), patience);
     std::unique_lock lock(end_mu_);
-    auto ended = [&] { return thread_ended_ || !thread_.joinable(); };
-    if (!settings_.own_thread_only)
-      ended_cv_.wait(lock, ended);
-    else if (!ended_cv_.wait_for(lock, patience_left(), ended))
-      lost_.store(true);
-    if (lost_.load()) return false;
+    auto ended = [&] { return thread_ended_.load() || !thread_.joinable(); };
+    if (!settings_.own_thread_only) ended_cv_.wait(lock, ended);
+    while (!ended()) {
+      Nanos now = now_ns();
+      if (now >= give_up || hangs(now)) return false;
+      ended_cv_.wait_for(lock, look_time(give_up - now), ended);
+    }
   }
   if (thread_.joinable()) thread_.join();
   stopped_.store(true);
@@ -258,10 +275,6 @@ Loop::Asked Loop::ask(const std::function<void()>& f) {
   if (try_exclusive(f)) return nullptr;
   auto command = std::make_shared<Command>();
   command->f = f;
-  if (settings_.own_thread_only && hangs(now_ns())) {
-    command->abandoned = true;
-    return command;
-  }
   {
     std::lock_guard lock(command_mu_);
     commands_.push_back([command] {
@@ -288,9 +301,19 @@ bool Loop::wait_for(const Asked& command, Nanos patience) {
   if (command->abandoned) return false;
   auto done = [&] { return command->done; };
   if (!settings_.own_thread_only) command->cv.wait(lock, done);
-  std::chrono::nanoseconds most = std::min(patience_left(), std::chrono::nanoseconds(patience));
-  if (settings_.own_thread_only && !command->cv.wait_for(lock, most, done))
-    command->abandoned = true;
+  for (Nanos give_up = deadline_after(now_ns(), patience); !done();) {
+    Nanos now = now_ns();
+    if (now >= give_up || hangs(now)) {
+      command->abandoned = true;
+      break;
+    }
+    command->cv.wait_for(lock, look_time(give_up - now), done);
+    if (done() || !thread_ended_.load()) continue;
+    // Its thread has gone without it, and who stops the loop has not come back yet.
+    lock.unlock();
+    (void)stop(0);
+    lock.lock();
+  }
   return command->done;
 }
 

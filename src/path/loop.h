@@ -56,7 +56,8 @@ class Loop {
     // Only the loop's own thread drives: for lanes that call code which may hang (a plugin), so
     // that it hangs nobody else.
     bool own_thread_only = false;
-    // A round of such a thread that takes longer hangs in somebody else's code.
+    // A round of such a thread that takes longer hangs in somebody else's code. Time in which this
+    // process did not run (it was stopped) does not count.
     Nanos hang_patience = 10 * kSecond;
   };
 
@@ -65,20 +66,21 @@ class Loop {
 
   // ---- any thread ----
   // Runs `f` in the exclusive section, here or on the driving thread; returns when it has run.
-  // False: the loop's thread hangs, and f may run later or never; nobody waits longer than the
-  // rest of the patience with the call it is in, nor than `patience`. So where a loop has
-  // own_thread_only, f must own what it captures.
+  // False: the loop's thread hangs, or `patience` is over, and f may run later or never. So where a
+  // loop has own_thread_only, f must own what it captures.
   bool run_exclusive(const std::function<void()>& f, Nanos patience = kNever) {
     return wait_for(ask(f), patience);
   }
-  // Its two halves, so that several loops can be asked before any of them is waited for.
+  // Its two halves, so that several loops can be asked before any of them is waited for, or none
+  // is: then f must own what it captures, and says itself that it has run.
   struct Command;
   using Asked = std::shared_ptr<Command>;  // null: it has run
   Asked ask(const std::function<void()>& f);
   bool wait_for(const Asked& command, Nanos patience);
-  // Ends the thread; afterwards nobody drives and run_exclusive runs f here. False: the thread
-  // hangs, and so does whatever its sources keep alive, for ever. Not from the loop's thread.
-  bool stop();
+  // Ends the thread; afterwards nobody drives and run_exclusive runs f here. False: it has not
+  // ended within `patience`, or hangs; ask again, it may come back. A loop that was not stopped is
+  // not destroyed. Not from the loop's thread.
+  bool stop(Nanos patience = kNever);
   // Runs f now if nobody drives; otherwise returns false.
   template <class F>
   bool try_exclusive(F&& f);
@@ -121,7 +123,9 @@ class Loop {
     Nanos began = round_began_.load(std::memory_order_relaxed);
     return began == 0 ? 0 : now - began;
   }
-  bool hangs(Nanos now) const { return lost_.load() || round_time(now) > settings_.hang_patience; }
+  // Whether the own thread hangs in a round. Seen by who looks again and again: between two looks
+  // so much counts at most, whatever the clock says. Over when the thread comes back.
+  bool hangs(Nanos now);
 
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
   // How often the loop's thread was woken.
@@ -169,20 +173,22 @@ class Loop {
   void round_begins() {
     if (settings_.own_thread_only) round_began_.store(now_ns(), std::memory_order_relaxed);
   }
-  std::chrono::nanoseconds patience_left() const;
 
   const Settings settings_;
   Fd epoll_, outer_, wake_fd_, lease_timer_;
   std::thread thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> stopped_{false};
-  std::atomic<bool> lost_{false};      // hung when it was to be stopped
-  std::atomic<Nanos> round_began_{0};  // own_thread_only
+  std::atomic<Nanos> round_began_{0};  // own_thread_only; 0: it sleeps
+  std::mutex look_mu_;
+  Nanos looked_at_round_ = 0;  // the one that began then
+  Nanos last_look_ = 0;
+  Nanos seen_in_round_ = 0;
   std::mutex stop_mu_;
   mutable std::mutex end_mu_;
   pid_t thread_id_ = 0;  // 0: it has not begun
   std::condition_variable ended_cv_;
-  bool thread_ended_ = false;
+  std::atomic<bool> thread_ended_{false};  // set under end_mu_
 
   std::mutex drive_mu_;                    // the exclusive section
   std::atomic<bool> asleep_{true};         // nobody polls: wakes need a signal

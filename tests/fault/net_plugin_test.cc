@@ -82,6 +82,19 @@ TEST_F(NetFault, WithoutCommsWithinOneProcessThereIsNoTrialAndNoComplaint) {
   engine = make_engine(required(), keep_lines());
   EXPECT_TRUE(logged("trial registration not made: no comms within one process")) << lines();
 }
+// A plugin whose receives land in GPU memory is not used for the host's unless that is asked for.
+TEST_F(NetFault, APluginForDeviceMemoryIsNotUsedForTheHostsUnasked) {
+  ASSERT_NE(::dlopen(TCPX_TEST_FAKE_CUDA_PATH, RTLD_NOW | RTLD_GLOBAL), nullptr) << ::dlerror();
+  ::setenv("TCPX_EMU_DEVICE", "cuda", 1);
+  Engine none;
+  Result result = Engine::create(required(), &none);
+  EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE) << "it is used";
+  EXPECT_NE(result.text().find("net_memory=host"), std::string::npos) << result.text();
+  engine = make_engine(allowed(), keep_lines());
+  EXPECT_TRUE(logged("no net path: ")) << lines();
+  engine = make_engine(required({{"net_memory", "host"}}), keep_lines());
+  EXPECT_TRUE(logged("debug mode: no devmem")) << lines();
+}
 TEST_F(NetFault, RefusedInitSaysWhatThePluginSaid) {
   set_faults("no_such_fault");
   expect_no_plugin({}, "no such fault");
@@ -140,9 +153,11 @@ TEST_F(NetFault, CancelDoesNotPromiseWhatAHangingPluginMayBreak) {
     EXPECT_LT(watch.elapsed(), kConnectTimeout + kTicks);
     EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE) << result.text();
     EXPECT_NE(result.text().find("do not free it"), std::string::npos) << result.text();
-    tcpx_code code = transfer.poll().code();  // who was first: the cancel, or the peer's end
-    EXPECT_TRUE(code == TCPX_CANCELLED || code == TCPX_PATH_UNAVAILABLE) << tcpx_code_name(code);
   }
+  // It ends when the plugin is known to hang. Who was first: the cancel, or the peer's end.
+  tcpx_code code = transfer.wait(kLong).code();
+  EXPECT_TRUE(code == TCPX_CANCELLED || code == TCPX_PATH_UNAVAILABLE) << tcpx_code_name(code);
+  EXPECT_EQ(transfer.cancel(Ms{100}).code(), TCPX_PATH_UNAVAILABLE);
 }
 TEST_F(NetFault, DeregisterDoesNotPromiseWhatAHangingPluginMayBreak) {
   start("hang_in@2:isend", allowed({{"deadline", time_option(2'000)}}));

@@ -163,7 +163,9 @@ TEST_F(DealtChunk, OfASessionThatEndsIsDropped) {
     pause_ms(100);
     held->release();
   });
+  LaneList lanes = transfer->peer->lanes();  // the peer lets them go when it has ended
   transfer->peer->end(peer_error(TCPX_PEER_CLOSED, "ended by the test"));
+  transfer->peer->await_end();
   later.join();
   EXPECT_EQ(transfer->code.load(), TCPX_PEER_CLOSED);
   EXPECT_TRUE(second->idle());

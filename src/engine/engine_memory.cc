@@ -1,0 +1,122 @@
+// An engine's registered memory, and the fences around it.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace tcpx {
+
+namespace {
+
+constexpr Nanos kLongestFence = 10 * kSecond;
+constexpr Nanos kFirstPause = 50 * kMicro, kLongestPause = kMilli;
+constexpr Nanos kLongestResume = 500 * kMilli;
+
+}  // namespace
+
+Status EngineCore::register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region) {
+  return shared_.regions.add(base, length, access, region);
+}
+
+Status EngineCore::deregister(uint64_t region) {
+  if (shared_.regions.drop_suspended(region)) return {};
+  if (Status status = retire_region(region); !status) return status;
+  shared_.regions.recycle(region);
+  return {};
+}
+
+Status EngineCore::suspend(uint64_t region) {
+  if (Status status = retire_region(region); !status) return status;
+  shared_.regions.suspend(region);
+  return {};
+}
+
+// Peers are told, so that what they post from now on is not refused for nothing.
+Status EngineCore::resume(uint64_t region) {
+  if (Status status = shared_.regions.resume(region, &shared_.epoch); !status) return status;
+  uint64_t epoch = shared_.epoch.load();
+  std::vector<std::shared_ptr<Peer>> peers = all_peers();
+  for (auto& peer : peers) peer->tell_epoch();
+  Nanos give_up = now_ns() + kLongestResume;
+  for (auto& peer : peers) peer->await_epoch_heard(epoch, give_up);
+  return {};
+}
+
+std::vector<std::shared_ptr<Peer>> EngineCore::all_peers() {
+  std::vector<std::shared_ptr<Peer>> peers;
+  std::lock_guard lock(mu_);
+  for (auto& [id, peer] : peers_) peers.push_back(peer);
+  return peers;
+}
+
+// The fence: afterwards the id names nothing and nobody touches its memory.
+// If it fails, the id names nothing all the same, and who asks again goes on waiting.
+Status EngineCore::retire_region(uint64_t region) {
+  auto [close_at, give_up] = fence_times();
+  RegionView view;
+  if (Status status = shared_.regions.retire(region, &view); !status) return status;
+  std::vector<std::shared_ptr<Peer>> peers;
+  {
+    std::lock_guard lock(mu_);
+    peers = held_peers_;
+    for (auto& [id, peer] : peers_) peers.push_back(peer);
+  }
+  // From here on nobody can resolve the id. What resolved it before is stopped in its loop.
+  for (auto& peer : peers) peer->end_users_of(region, close_at);
+  auto revoke = [&, close = close_at](Peer& peer) { return peer.ask_revoke(region, close, true); };
+  auto let_go = [&](Peer& peer, const LaneAnswers& answers) {
+    return answers.all_let_go() && !peer.has_users_of(region);
+  };
+  if (Status status = await_lanes(peers, revoke, let_go, give_up); !status) return status;
+  auto forget = [&](Peer& peer) { return peer.ask_forget(view.base, view.length); };
+  auto forgotten = [](Peer&, const LaneAnswers& answers) { return answers.complete(); };
+  if (Status status = await_lanes(peers, forget, forgotten, give_up); !status) return status;
+  // A lane that joined meanwhile may be between resolve and use: pass once through every loop.
+  for (auto& loop : shared_.loops) loop->run_exclusive([] {});
+  return {};
+}
+
+EngineCore::FenceTimes EngineCore::fence_times() const {
+  Nanos now = now_ns(), patience = std::min(shared_.options.deadline, kLongestFence);
+  return {now + std::min(Peer::kLongestHold, patience / 2), now + patience};
+}
+
+// Asks the lanes of all these peers, again and again, until what they answer is enough. All of them
+// are asked before any is waited for.
+Status EngineCore::await_lanes(const std::vector<std::shared_ptr<Peer>>& peers,
+                               const std::function<Answers(Peer&)>& ask,
+                               const std::function<bool(Peer&, const LaneAnswers&)>& enough,
+                               Nanos give_up) {
+  std::vector<std::pair<Peer*, Answers>> waiting;
+  for (auto& peer : peers) waiting.emplace_back(peer.get(), ask(*peer));
+  for (Nanos pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    std::erase_if(waiting, [&](auto& entry) { return enough(*entry.first, *entry.second); });
+    if (waiting.empty()) return {};
+    Nanos now = now_ns();
+    for (auto& [peer, answers] : waiting)
+      if (peer->hangs(now))
+        return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
+                      "the net plugin hangs in a call and may still use the region's memory; do "
+                      "not free it, and call again to wait for the plugin");
+    if (now > give_up)
+      return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
+                    "the region's memory was still in use at the deadline; do not free it, and "
+                    "call again to go on waiting");
+    (void)waiting.front().second->await(now + pause);
+    if (waiting.front().second->complete())
+      std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
+    for (auto& [peer, answers] : waiting)
+      if (answers->complete() && !enough(*peer, *answers)) answers = ask(*peer);
+  }
+}
+
+Status EngineCore::describe_region(uint64_t region, wire::RegionDescription* out) {
+  RegionView view;
+  if (Status status = shared_.regions.describe(region, &view); !status) return status;
+  *out = {uid_, region, view.length, view.access};
+  return {};
+}
+
+}  // namespace tcpx
