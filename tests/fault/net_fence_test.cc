@@ -200,8 +200,7 @@ TEST_F(NetFence, AnEndedSessionLeavesNothingOpen) {
   EXPECT_NE(server.counters_json().find("\"ended\""), std::string::npos) << "their status is kept";
 }
 
-// ---- sends that are done later than they arrive
-// --------------------------------------------------
+// ---- sends that are done later than they arrive --------------------------------------------
 
 TEST_F(NetFence, AReadAtFullWindowWorksWhereSendsAreDoneLate) {
   for (const char* fault : {"", "done_delayed:3000"}) {
@@ -231,8 +230,8 @@ TEST_F(NetFence, APointerInAPeersHandleIsNeverFollowed) {
   // Without a trial in this process, which would meet its own handle.
   engine = make_engine(required({{"net_memory", "host"}}), keep_lines());
   Result result = meet();
-  EXPECT_FALSE(result.ok());
-  EXPECT_NE(result.text().find("handle"), std::string::npos) << result.text();
+  // Told why, or the peer's end of the comm was gone before the reason came.
+  EXPECT_EQ(result.code(), TCPX_PATH_UNAVAILABLE) << result.text();
   EXPECT_EQ((*peer)("damage m"), "") << "the peer lives";
 }
 TEST_F(NetFence, HandlesWithAPointerWork) {
