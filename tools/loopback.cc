@@ -1,10 +1,12 @@
 #include "loopback.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -75,20 +77,26 @@ LoopbackServer::LoopbackServer(const NameValueList& options) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     fail_errno(kExitEnvironment, "socketpair", errno);
-  Fd ours(pair[0]), theirs(pair[1]);
+  Fd ours(pair[0]);  // closed in the child by the library, if there was an engine before
+  const int theirs = pair[1];
   std::fflush(nullptr);
   const pid_t parent = getpid();
   pid_ = fork();
-  if (pid_ < 0) fail_errno(kExitEnvironment, "fork", errno);
+  if (pid_ < 0) {
+    const int failed = errno;
+    close(theirs);
+    fail_errno(kExitEnvironment, "fork", failed);
+  }
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kExitFailed);
     signal(SIGINT, SIG_IGN);  // Ctrl-C reaches both; the client decides
-    ours.reset();
-    const int code = child_main(options, theirs.get());
+    if (fcntl(ours.get(), F_GETFD) >= 0) ours.reset();
+    const int code = child_main(options, theirs);
     std::fflush(nullptr);
     _exit(code);
   }
+  close(theirs);
   channel_ = std::move(ours);
 }
 

@@ -8,8 +8,11 @@
  *  - returns TCPX_OK (0) or one of the codes below; tcpx_last_error() has the text for this thread;
  *  - output arguments are written only on success;
  *  - every function may be called from any thread, except where it says otherwise;
- *  - timeouts are milliseconds; a negative one means the engine's `deadline` option.
- *  - nothing here ever calls exit() or abort(), installs a signal handler or prints.
+ *  - timeouts are milliseconds; a negative one means the engine's `deadline` option. 0 as an
+ * argument means not to wait; a zero field of a struct means its default;
+ *  - nothing here ever calls exit() or abort(), installs a signal handler, prints or throws;
+ *  - in a child of fork() the parent's handles give TCPX_UNSUPPORTED, and releasing or destroying
+ *    them does nothing; the child may create engines of its own.
  */
 #ifndef TCPX_TCPX_H
 #define TCPX_TCPX_H
@@ -59,7 +62,8 @@ typedef enum tcpx_code {
   TCPX_UNSUPPORTED = 24,
   TCPX_SHUTDOWN = 25, /* the engine is being destroyed */
   TCPX_INTERNAL = 26,
-  TCPX_TAMPERED = 27 /* connection info or region description fails its check */
+  TCPX_TAMPERED = 27,   /* connection info or region description fails its check */
+  TCPX_MEMORY_GONE = 28 /* memory was unmapped while it was registered; the session goes on */
 } tcpx_code;
 
 /* What the error destroyed: what the caller has to rebuild. */
@@ -230,8 +234,8 @@ typedef struct tcpx_post_args {
   size_t notify_length;
   int32_t has_notify; /* 0: no notification (notify is ignored); 1: send it, even if empty */
   int32_t reserved;
-  int64_t deadline_ms; /* < 0: the engine's `deadline` option; counted from this call */
-} tcpx_post_args;
+  int64_t deadline_ms; /* counted from this call; 0 or less: the engine's `deadline` option */
+} tcpx_post_args;      /* all zero: no notification, the default deadline */
 /* Starts the transfer and returns without waiting for data. `args` may be NULL. A transfer that
  * has ended may be posted again; one in progress gives TCPX_BUSY, and so does a WRITE that failed
  * while what it had sent may still land at the peer: tcpx_cancel waits for that. */

@@ -85,11 +85,19 @@ bool TcpxEngine::start(const nixlBackendInitParams& params) {
   return true;
 }
 
-TcpxEngine::~TcpxEngine() {
+TcpxEngine::~TcpxEngine() try {
+  if (made_here_
+          .is_inherited()) {  // the parent's: left as it is, with the threads that are not here
+    (void)ranges_.release();
+    (void)connections_.release();
+    (void)inbox_.release();
+    return;
+  }
   if (engine_ && log_.enabled(TCPX_LOG_DEBUG))
     log_.log(TCPX_LOG_DEBUG, "counters: " + engine_.counters_json());
   connections_.reset();  // its goodbyes are said on threads that use the engine
   engine_.destroy();
+} catch (...) {  // no memory for the counters
 }
 
 nixl_status_t TcpxEngine::failed(tcpx_code code, const std::string& what) const {
@@ -204,7 +212,7 @@ nixl_status_t TcpxEngine::disconnect(const std::string& agent) {
 
 nixl_status_t TcpxEngine::prepXfer(const nixl_xfer_op_t& op, const nixl_meta_dlist_t& local,
                                    const nixl_meta_dlist_t& remote, const std::string& agent,
-                                   nixlBackendReqH*& handle, const nixl_opt_b_args_t*) const try {
+                                   nixlBackendReqH*& handle, const nixl_opt_b_args_t*) const {
   ConnectionPtr connection = connections_->find(agent);
   if (connection == nullptr) return NIXL_ERR_NOT_FOUND;
   Pieces pieces;
@@ -220,8 +228,6 @@ nixl_status_t TcpxEngine::prepXfer(const nixl_xfer_op_t& op, const nixl_meta_dli
   else
     return failed(code, "preparing a transfer with " + quoted(agent));
   return NIXL_SUCCESS;
-} catch (const std::bad_alloc&) {
-  return NIXL_ERR_BACKEND;
 }
 
 // Everything comes from the handle: the lists' metadata may have been freed by now.

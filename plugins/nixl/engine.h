@@ -10,6 +10,7 @@
 #include <tcpx/tcpx.hpp>
 
 #include "connections.h"
+#include "forked.h"
 #include "logger.h"
 #include "nixl_abi.h"
 #include "notifications.h"
@@ -17,7 +18,7 @@
 
 namespace tcpx_nixl {
 
-class TcpxEngine final : public nixlBackendEngine {
+class TcpxEngine : public nixlBackendEngine {
  public:
   explicit TcpxEngine(const nixlBackendInitParams& params);
   ~TcpxEngine() override;
@@ -61,6 +62,12 @@ class TcpxEngine final : public nixlBackendEngine {
   nixl_status_t getNotifs(notif_list_t& out) override;
   nixl_status_t genNotif(const std::string& agent, const std::string& message) const override;
 
+ protected:
+  const MadeHere& made_here() const { return made_here_; }
+  void say_thrown(const char* what) const {
+    log_.log(TCPX_LOG_ERROR, std::string("a call failed: ") + what);
+  }
+
  private:
   tcpx_code export_region(tcpx_region region, std::string* out) const;
   bool start(const nixlBackendInitParams& params);
@@ -68,6 +75,7 @@ class TcpxEngine final : public nixlBackendEngine {
   nixl_status_t failed(tcpx_code code, const std::string& what) const;
 
   // In this order: the engine logs until it is destroyed, and the rest calls it.
+  const MadeHere made_here_;
   Logger log_;
   tcpx::Engine engine_;
   std::string conn_info_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace tcpx_nixl {
@@ -23,10 +24,15 @@ class Farewells {
       return said;
     });
     Going& mine = going_.emplace_back();
-    mine.thread = std::thread([&mine, engine, peer] {
+    try {
+      mine.thread = std::thread([&mine, engine, peer] {
+        (void)tcpx_disconnect(engine, peer);
+        mine.said = true;
+      });
+    } catch (const std::system_error&) {  // no thread to be had: then somebody waits
+      going_.pop_back();
       (void)tcpx_disconnect(engine, peer);
-      mine.said = true;
-    });
+    }
   }
 
  private:

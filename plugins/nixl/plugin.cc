@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "core_check.h"
-#include "engine.h"
+#include "guarded_engine.h"
 #include "logger.h"
 #include "params.h"
 
@@ -21,9 +21,12 @@ nixlBackendEngine* create_engine(const nixlBackendInitParams* params) {
     return nullptr;
   }
   try {
-    return std::make_unique<tcpx_nixl::TcpxEngine>(*params).release();
+    return std::make_unique<tcpx_nixl::GuardedEngine>(*params).release();
   } catch (const std::exception& error) {
-    tcpx_nixl::Logger("plugin").log(TCPX_LOG_ERROR, std::string("no engine: ") + error.what());
+    try {
+      tcpx_nixl::Logger("plugin").log(TCPX_LOG_ERROR, std::string("no engine: ") + error.what());
+    } catch (...) {  // no memory to say it with
+    }
     return nullptr;
   }
 }

@@ -13,25 +13,20 @@ constexpr std::chrono::milliseconds kLeavesWithin{600};
 // way. A peer that lives gives them at once.
 constexpr int64_t kAnswersWithinMs = 200;
 
-tcpx_post_args default_deadline() {
-  tcpx_post_args args{};
-  args.deadline_ms = -1;
-  return args;
-}
-
 }  // namespace
 
 // One that ended unobserved still gets its receipt; one in progress is cancelled by transfer_.
-Request::~Request() {
-  if (posted_) (void)poll();
+Request::~Request() try {
+  if (posted_ && !made_here_.is_inherited()) (void)poll();
+} catch (...) {  // no memory for the receipt
 }
 
 tcpx_code Request::post() {
-  return post(default_deadline());
+  return post(tcpx_post_args{});
 }
 
 tcpx_code Request::post(std::string_view notification) {
-  tcpx_post_args args = default_deadline();
+  tcpx_post_args args{};
   args.has_notify = 1;
   args.notify = notification.data();
   args.notify_length = notification.size();

@@ -8,6 +8,7 @@
 #include <tcpx/tcpx.hpp>
 
 #include "connections.h"
+#include "forked.h"
 #include "logger.h"
 #include "nixl_abi.h"
 
@@ -40,6 +41,7 @@ class Request final : public nixlBackendReqH {
   void ended(tcpx_code code);
   void report(tcpx_code code) const;
 
+  const MadeHere made_here_;
   const ConnectionPtr connection_;
   tcpx::Transfer transfer_;  // none: the peer was lost
   const Logger& log_;

@@ -21,7 +21,8 @@ nixl_status_t to_nixl(tcpx_code code) {
     case TCPX_OUT_OF_RANGE:
     case TCPX_BAD_CONFIG: return NIXL_ERR_INVALID_PARAM;
     case TCPX_NOT_FOUND:
-    case TCPX_STALE_REGION: return NIXL_ERR_NOT_FOUND;
+    case TCPX_STALE_REGION:
+    case TCPX_MEMORY_GONE: return NIXL_ERR_NOT_FOUND;
     case TCPX_ACCESS_DENIED:
     case TCPX_AUTH_FAILED:
     case TCPX_LIMIT: return NIXL_ERR_NOT_ALLOWED;

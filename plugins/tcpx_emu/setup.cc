@@ -154,11 +154,16 @@ uint64_t random_word() {
 }
 
 Setup::Setup(const Work& work) {
-  std::thread([job = job_, work] {
-    job->error = work(job->wait, &job->connection);
-    if (!job->error.empty()) job->connection = {};
-    job->state = job->error.empty() ? State::kReady : State::kFailed;
-  }).detach();
+  try {
+    std::thread([job = job_, work] {
+      job->error = work(job->wait, &job->connection);
+      if (!job->error.empty()) job->connection = {};
+      job->state = job->error.empty() ? State::kReady : State::kFailed;
+    }).detach();
+  } catch (const std::system_error& error) {
+    job_->error = std::string("no thread for the set-up: ") + error.what();
+    job_->state = State::kFailed;
+  }
 }
 
 std::string connect_sockets(World& world, int device, const Handle& handle, const Wait& wait,

@@ -44,7 +44,11 @@ class Log {
  private:
   template <class... Args>
   void log(tcpx_log_level level, fmt::format_string<Args...> format, const Args&... args) const {
-    if (enabled(level)) write(level, strf(format, args...));
+    if (!enabled(level)) return;
+    try {
+      write(level, strf(format, args...));
+    } catch (...) {  // no memory for it: the line is left out
+    }
   }
 
   tcpx_log_fn fn_ = nullptr;

@@ -47,6 +47,7 @@ const char* code_name(tcpx_code code) {
     case TCPX_SHUTDOWN: return "shutdown";
     case TCPX_INTERNAL: return "internal error";
     case TCPX_TAMPERED: return "tampered";
+    case TCPX_MEMORY_GONE: return "memory gone";
   }
   return "unknown code";
 }

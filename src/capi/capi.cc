@@ -1,12 +1,16 @@
-// The C ABI: arguments in, Status out. Exceptions (only bad_alloc can occur) stop here.
+// The C ABI: arguments in, Status out. No exception gets past it: every function that may meet one
+// runs in guarded().
 #include <tcpx/tcpx.h>
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
 
+#include "base/caught.h"
+#include "base/forked.h"
 #include "base/ids.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -20,9 +24,13 @@ using tcpx::strf;
 
 struct tcpx_engine {
   std::unique_ptr<tcpx::EngineCore> engine;
+  tcpx::MadeHere made_here;
+  tcpx_engine* next_inherited = nullptr;
 };
 struct tcpx_transfer {
   std::shared_ptr<tcpx::TransferState> transfer;
+  tcpx::MadeHere made_here;
+  tcpx_transfer* next_inherited = nullptr;
   Nanos default_deadline;  // copied: the handle may outlive the engine
   uint64_t max_notify_bytes;
   std::string error_text;
@@ -40,23 +48,43 @@ tcpx_code report(const Status& status) {
   return status.code();
 }
 
-tcpx_code bad(const char* text) {
-  return report(tcpx::bad_call(TCPX_INVALID_ARGUMENT, text));
-}
-
-// Runs f, which returns a Status, and turns everything it can end with into a code.
+// Runs f, which returns a Status or a code, and turns everything it can end with into a code.
 template <class F>
 tcpx_code guarded(F&& f) noexcept {
   try {
-    return report(f());
-  } catch (const std::bad_alloc&) {
-    last_error.clear();
-    last_blast = TCPX_BLAST_NOTHING;
-    return TCPX_NO_MEMORY;
+    if constexpr (std::is_same_v<decltype(f()), tcpx_code>)
+      return f();
+    else
+      return report(f());
   } catch (...) {
+    Status status = tcpx::caught(TCPX_BLAST_NOTHING);
     last_error.clear();
-    last_blast = TCPX_BLAST_NOTHING;
-    return TCPX_INTERNAL;
+    tcpx::quietly([&] { last_error = status.text(); });  // of want of memory: needs none
+    last_blast = status.blast();
+    return status.code();
+  }
+}
+
+tcpx_code bad(const char* text) noexcept {
+  return guarded([&] { return tcpx::bad_call(TCPX_INVALID_ARGUMENT, text); });
+}
+
+// Of a handle that fork() has copied into this process.
+tcpx_code inherited() noexcept {
+  return guarded([] {
+    return tcpx::bad_call(TCPX_UNSUPPORTED,
+                          "this handle was made before fork() and works in the parent alone; the "
+                          "child needs an engine of its own");
+  });
+}
+
+// It stays as it is, with locks that threads of the parent may hold; and where it can be found, so
+// that no leak checker takes it for lost.
+template <class Handle>
+void leave_inherited(Handle* handle) {
+  static std::atomic<Handle*> first{nullptr};
+  handle->next_inherited = first.load();
+  while (!first.compare_exchange_weak(handle->next_inherited, handle)) {
   }
 }
 
@@ -129,6 +157,7 @@ tcpx_code tcpx_option_get(size_t index, tcpx_option_info* info) {
 
 tcpx_code tcpx_engine_create(const tcpx_option* options, size_t count, tcpx_log_fn log,
                              void* log_user, tcpx_engine** out) {
+  tcpx::watch_forks();
   return guarded([&]() -> Status {
     if (out == nullptr || (options == nullptr && count > 0))
       return tcpx::bad_call(TCPX_INVALID_ARGUMENT, "engine and options must not be null");
@@ -149,17 +178,22 @@ tcpx_code tcpx_engine_create(const tcpx_option* options, size_t count, tcpx_log_
 }
 
 void tcpx_engine_destroy(tcpx_engine* engine) {
+  if (engine != nullptr && engine->made_here.is_inherited()) return leave_inherited(engine);
   delete engine;
 }
 
 tcpx_code tcpx_connection_info(tcpx_engine* engine, void* buffer, size_t* length) {
   if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
-  auto& info = engine->engine->connection_info();
-  return guarded([&] { return copy_out(info.data(), info.size(), buffer, length); });
+  if (engine->made_here.is_inherited()) return inherited();
+  return guarded([&] {
+    auto& info = engine->engine->connection_info();
+    return copy_out(info.data(), info.size(), buffer, length);
+  });
 }
 
 tcpx_code tcpx_config_text(tcpx_engine* engine, char* buffer, size_t* length) {
   if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] {
     std::string text = engine->engine->config().to_text();
     return copy_out(text.data(), text.size(), buffer, length);
@@ -168,6 +202,7 @@ tcpx_code tcpx_config_text(tcpx_engine* engine, char* buffer, size_t* length) {
 
 tcpx_code tcpx_counters_json(tcpx_engine* engine, char* buffer, size_t* length) {
   if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] {
     std::string text = engine->engine->counters_json();
     return copy_out(text.data(), text.size(), buffer, length);
@@ -179,6 +214,7 @@ tcpx_code tcpx_counters_json(tcpx_engine* engine, char* buffer, size_t* length) 
 tcpx_code tcpx_connect(tcpx_engine* engine, const void* info, size_t length, tcpx_peer* peer) {
   if (engine == nullptr || info == nullptr || peer == nullptr)
     return bad("engine, info and peer must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] {
     return engine->engine->connect({static_cast<const uint8_t*>(info), length}, peer);
   });
@@ -187,11 +223,13 @@ tcpx_code tcpx_connect(tcpx_engine* engine, const void* info, size_t length, tcp
 tcpx_code tcpx_connect_address(tcpx_engine* engine, const char* address, tcpx_peer* peer) {
   if (engine == nullptr || address == nullptr || peer == nullptr)
     return bad("engine, address and peer must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->connect_address(address, peer); });
 }
 
 tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer id, int64_t timeout_ms) {
   if (engine == nullptr) return bad("engine must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     std::shared_ptr<tcpx::Peer> peer;
     if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
@@ -201,16 +239,19 @@ tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer id, int64_t timeout_ms) 
 
 tcpx_code tcpx_accept(tcpx_engine* engine, int64_t timeout_ms, tcpx_peer* peer) {
   if (engine == nullptr || peer == nullptr) return bad("engine and peer must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->accept(deadline_of(timeout_ms, engine), peer); });
 }
 
 tcpx_code tcpx_disconnect(tcpx_engine* engine, tcpx_peer peer) {
   if (engine == nullptr) return bad("engine must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->disconnect(peer); });
 }
 
 tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) {
   if (engine == nullptr || out == nullptr) return bad("engine and info must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     std::shared_ptr<tcpx::Peer> peer;
     if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
@@ -240,12 +281,14 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
 tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
                         tcpx_region* region) {
   if (engine == nullptr || region == nullptr) return bad("engine and region must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->register_memory(address, length, access, region); });
 }
 
 tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
                             const tcpx_peer* peers, size_t count, tcpx_region* region) {
   if (engine == nullptr || region == nullptr) return bad("engine and region must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   if (peers == nullptr && count > 0) return bad("peers must not be null when count is not 0");
   return guarded([&] {
     return engine->engine->register_for(address, length, access, {peers, count}, region);
@@ -254,32 +297,38 @@ tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length,
 
 tcpx_code tcpx_grant(tcpx_engine* engine, tcpx_region region, tcpx_peer peer) {
   if (engine == nullptr) return bad("engine must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->grant(region, peer); });
 }
 
 tcpx_code tcpx_revoke_grant(tcpx_engine* engine, tcpx_region region, tcpx_peer peer) {
   if (engine == nullptr) return bad("engine must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->revoke_grant(region, peer); });
 }
 
 tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region) {
   if (engine == nullptr) return bad("engine must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->deregister(region); });
 }
 
 tcpx_code tcpx_suspend(tcpx_engine* engine, tcpx_region region) {
   if (engine == nullptr) return bad("engine must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->suspend(region); });
 }
 
 tcpx_code tcpx_resume(tcpx_engine* engine, tcpx_region region) {
   if (engine == nullptr) return bad("engine must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] { return engine->engine->resume(region); });
 }
 
 tcpx_code tcpx_region_export(tcpx_engine* engine, tcpx_region region, void* buffer,
                              size_t* length) {
   if (engine == nullptr || length == nullptr) return bad("engine and length must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     tcpx::wire::RegionDescription description;
     if (Status status = engine->engine->describe_region(region, &description); !status)
@@ -314,6 +363,7 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
     return bad(
         "a transfer needs an engine and two lists of the same length with at least one "
         "piece");
+  if (engine->made_here.is_inherited()) return inherited();
   int op_number;  // a C caller may pass any int; reading it as the enum would be undefined
   memcpy(&op_number, &op, sizeof op_number);
   if (op_number != TCPX_WRITE && op_number != TCPX_READ)
@@ -331,6 +381,7 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
 
 tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args) {
   if (transfer == nullptr) return bad("transfer must not be null");
+  if (transfer->made_here.is_inherited()) return inherited();
   if (args != nullptr && args->has_notify != 0 && args->notify == nullptr &&
       args->notify_length > 0)
     return bad("notify must not be null when notify_length is not 0");
@@ -344,28 +395,36 @@ tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args) {
       auto* bytes = static_cast<const uint8_t*>(args->notify);
       notice->bytes.assign(bytes, bytes + args->notify_length);
     }
-    Nanos deadline =
-        deadline_of(args == nullptr ? -1 : args->deadline_ms, transfer->default_deadline);
+    // As of any field of a struct: zero is the default.
+    bool given = args != nullptr && args->deadline_ms > 0;
+    Nanos deadline = deadline_of(given ? args->deadline_ms : -1, transfer->default_deadline);
     return peer.post(transfer->transfer, std::move(notice), deadline);
   });
 }
 
 tcpx_code tcpx_poll(tcpx_transfer* transfer) {
   if (transfer == nullptr) return bad("transfer must not be null");
-  if (transfer->transfer->in_progress()) transfer->transfer->peer->poll(*transfer->transfer);
-  return transfer_code(transfer);
+  if (transfer->made_here.is_inherited()) return inherited();
+  return guarded([&] {
+    if (transfer->transfer->in_progress()) transfer->transfer->peer->poll(*transfer->transfer);
+    return transfer_code(transfer);
+  });
 }
 
 tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms) {
   if (transfer == nullptr) return bad("transfer must not be null");
-  if (transfer->transfer->in_progress())
-    transfer->transfer->peer->wait(*transfer->transfer,
-                                   deadline_of(timeout_ms, transfer->default_deadline));
-  return transfer_code(transfer);
+  if (transfer->made_here.is_inherited()) return inherited();
+  return guarded([&] {
+    if (transfer->transfer->in_progress())
+      transfer->transfer->peer->wait(*transfer->transfer,
+                                     deadline_of(timeout_ms, transfer->default_deadline));
+    return transfer_code(transfer);
+  });
 }
 
 tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms) {
   if (transfer == nullptr) return bad("transfer must not be null");
+  if (transfer->made_here.is_inherited()) return inherited();
   int code = transfer->transfer->code.load(std::memory_order_acquire);
   if (code == tcpx::kNotPosted || code == TCPX_OK) return TCPX_OK;
   return guarded([&] {
@@ -376,17 +435,15 @@ tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms) {
 
 void tcpx_release(tcpx_transfer* transfer) {
   if (transfer == nullptr) return;
-  if (transfer->transfer->in_progress())
-    (void)guarded([&]() -> Status {
-      transfer->transfer->peer->release(transfer->transfer);
-      return {};
-    });
+  if (transfer->made_here.is_inherited()) return leave_inherited(transfer);
+  if (transfer->transfer->in_progress()) transfer->transfer->peer->release(transfer->transfer);
   delete transfer;
 }
 
 tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt) {
   if (transfer == nullptr || receipt == nullptr)
     return bad("transfer and receipt must not be null");
+  if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     *receipt = tcpx::receipt_of(*transfer->transfer);
     return {};
@@ -395,6 +452,7 @@ tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt) {
 
 tcpx_code tcpx_receipt_json(tcpx_transfer* transfer, char* buffer, size_t* length) {
   if (transfer == nullptr || length == nullptr) return bad("transfer and length must not be null");
+  if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
     std::string text = tcpx::receipt_json_of(*transfer->transfer);
     return copy_out(text.data(), text.size(), buffer, length);
@@ -403,8 +461,11 @@ tcpx_code tcpx_receipt_json(tcpx_transfer* transfer, char* buffer, size_t* lengt
 
 const char* tcpx_transfer_error(tcpx_transfer* transfer) {
   if (transfer == nullptr) return "";
-  std::lock_guard lock(transfer->transfer->peer->mu);
-  transfer->error_text = transfer->transfer->status.text();
+  if (transfer->made_here.is_inherited()) return "";
+  tcpx::quietly([&] {
+    std::lock_guard lock(transfer->transfer->peer->mu);
+    transfer->error_text = transfer->transfer->status.text();
+  });
   return transfer->error_text.c_str();
 }
 
@@ -414,6 +475,7 @@ tcpx_code tcpx_notify(tcpx_engine* engine, tcpx_peer id, const void* bytes, size
                       int64_t timeout_ms) {
   if (engine == nullptr || (bytes == nullptr && length > 0))
     return bad("engine and bytes must not be null");
+  if (engine->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     uint64_t limit = engine->engine->shared().options.max_notify_bytes;
     if (length > limit) return too_long(length, limit);
@@ -430,9 +492,12 @@ tcpx_code tcpx_next_notification(tcpx_engine* engine, int64_t timeout_ms, tcpx_p
                                  void* buffer, size_t* length) {
   if (engine == nullptr || length == nullptr || (buffer == nullptr && *length > 0))
     return bad("engine, buffer and length must not be null");
-  tcpx::NoticeQueue& inbox = *engine->engine->shared().inbox;
-  if (timeout_ms == 0 && inbox.empty()) engine->engine->poll();
-  return inbox.pop(deadline_of(timeout_ms, engine), peer, buffer, length);
+  if (engine->made_here.is_inherited()) return inherited();
+  return guarded([&] {
+    tcpx::NoticeQueue& inbox = *engine->engine->shared().inbox;
+    if (timeout_ms == 0 && inbox.empty()) engine->engine->poll();
+    return inbox.pop(deadline_of(timeout_ms, engine), peer, buffer, length);
+  });
 }
 
 }  // extern "C"

@@ -19,7 +19,8 @@ constexpr Nanos kShortestTry = kSecond;
 // Trying again cannot help against these.
 bool is_final(tcpx_code code) {
   return code == TCPX_AUTH_FAILED || code == TCPX_VERSION_MISMATCH || code == TCPX_LIMIT ||
-         code == TCPX_PROTOCOL_ERROR || code == TCPX_PATH_UNAVAILABLE;
+         code == TCPX_PROTOCOL_ERROR || code == TCPX_PATH_UNAVAILABLE || code == TCPX_NO_MEMORY ||
+         code == TCPX_INTERNAL;
 }
 }  // namespace
 
@@ -51,15 +52,32 @@ Connector::Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTar
   rails_ = pair_rails(host_.local_addresses(), target_.addresses);
 }
 
-void Connector::start() {
-  if (target_.lookup != nullptr) return look_up(now_ns());
-  next_rail_ = 0;
-  retry_at_ = kNever;
-  verdict_ = {};
-  try_next();
+void Connector::start() noexcept {
+  or_give_up([&] {
+    if (target_.lookup != nullptr) return look_up(now_ns());
+    next_rail_ = 0;
+    retry_at_ = kNever;
+    verdict_ = {};
+    try_next();
+  });
 }
 
-void Connector::tick(Nanos now) {
+// What f throws ends the attempt, and the peer with it.
+template <class F>
+void Connector::or_give_up(F&& f) noexcept {
+  try {
+    f();
+  } catch (...) {
+    finished_ = true;
+    peer_->fail(caught(TCPX_BLAST_PEER).code());
+  }
+}
+
+void Connector::tick(Nanos now) noexcept {
+  or_give_up([&] { try_again(now); });
+}
+
+void Connector::try_again(Nanos now) {
   if (finished_) return;
   if (peer_->state() == Peer::State::kEnded) finished_ = true;
   if (finished_) return;
@@ -137,7 +155,7 @@ void Connector::try_next() {
     const Rail& rail = rails_[next_rail_++];
     Status status = dial(rail, hello(), target_.keys[key_].key,
                          [self = shared_from_this()](Handshake& handshake, const Status& ended) {
-                           self->first_ended(handshake, ended);
+                           self->or_give_up([&] { self->first_ended(handshake, ended); });
                          });
     if (status) return;
     last_error_ = status;
@@ -219,7 +237,7 @@ void Connector::join(uint32_t index) {
   Status status = dial(
       rails_[(first_rail_ + index) % rails_.size()], joining_hello(index), peer_->session_key(),
       [self = shared_from_this(), index](Handshake& handshake, const Status& ended) {
-        self->join_ended(index, handshake, ended);
+        self->or_give_up([&] { self->join_ended(index, handshake, ended); });
       });
   if (status) return;
   --joining_;

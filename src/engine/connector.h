@@ -47,13 +47,16 @@ class Connector : public std::enable_shared_from_this<Connector> {
  public:
   Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target, uint32_t lanes);
 
-  void start();
-  void tick(Nanos now);      // tries again
-  Nanos wants_tick() const;  // by when
+  void start() noexcept;
+  void tick(Nanos now) noexcept;  // tries again
+  Nanos wants_tick() const;       // by when
   bool finished() const { return finished_; }
 
  private:
+  template <class F>
+  void or_give_up(F&& f) noexcept;
   void look_up(Nanos now);
+  void try_again(Nanos now);
   void try_next();
   void first_ended(Handshake& handshake, const Status& status);
   void join_lanes(const wire::Welcome& welcome, const wire::Address& first);

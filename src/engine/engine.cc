@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "base/caught.h"
 #include "base/ids.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -22,18 +23,9 @@ namespace {
 
 constexpr Nanos kTick = 20 * kMilli;
 constexpr Nanos kIdleTick = 250 * kMilli;
-constexpr Nanos kGoodbyePatience = 500 * kMilli;
 constexpr size_t kKeptEndedPeers = 256;
 // Small transfers are cut so that every lane gets a part, but not finer than this.
 constexpr uint64_t kSmallestCut = 64 << 10;
-
-// A thread that a plugin holds may come back and find its lane, its peer and what they use.
-void leave_behind(std::shared_ptr<Peer> peer) {
-  static std::mutex mu;
-  static auto* const left = new std::vector<std::shared_ptr<Peer>>;
-  std::lock_guard lock(mu);
-  left->push_back(std::move(peer));
-}
 
 // Cores this process may run on: in a container far fewer than the machine has.
 uint32_t cores() {
@@ -112,6 +104,7 @@ Status EngineCore::init() {
       static_cast<ServiceOwner&>(*this),
       Service::Settings{shared_.options.handshake_timeout, shared_.options.max_half_open});
   shared_.defer = [this](std::function<void()> task) { service_->defer(std::move(task)); };
+  shared_.hurry = [this] { service_->hurry(); };
   say_hello(listeners.size());
   return service_->start(std::move(listeners));
 }
@@ -213,48 +206,6 @@ void EngineCore::say_hello(size_t listeners) {
       kVersion, to_hex(uid_).substr(0, 8), listeners, join(used, " "),
       unused.empty() ? "none" : join(unused, " "), shared_.loops.size(), resolved_lanes(),
       keys_.describe());
-}
-
-EngineCore::~EngineCore() {
-  std::vector<std::shared_ptr<Peer>> peers;
-  {
-    std::lock_guard lock(mu_);
-    shutting_down_ = true;
-    for (auto& [id, peer] : peers_) peers.push_back(peer);
-    arrived_.notify_all();
-  }
-  shared_.inbox->shut();
-  Status shutdown = peer_error(TCPX_SHUTDOWN, "the engine was destroyed");
-  say_goodbye(peers, shutdown);
-  if (service_) service_->stop();
-  peers = held_peers_;
-  for (auto& [id, peer] : peers_) peers.push_back(peer);  // also those that came meanwhile
-  for (auto& peer : peers) peer->end(shutdown);
-  size_t hung = 0;
-  for (auto& peer : peers) {
-    peer->await_end();
-    if (peer->dismantle(kNever)) continue;
-    hung += peer->lanes_not_shut();
-    leave_behind(peer);
-  }
-  shared_.loops.clear();  // joins the threads
-  if (hung == 0) return;
-  shared_.log.error("{} threads hang in a net plugin and are left behind", hung);
-  shared_.defer = [](std::function<void()>) {};
-  shared_owner_.release();
-}
-
-// All of them together: a peer that is silent must not take the others' time.
-void EngineCore::say_goodbye(const std::vector<std::shared_ptr<Peer>>& peers,
-                             const Status& status) {
-  for (auto& peer : peers) peer->end_transfers(status);
-  Nanos give_up = now_ns() + kGoodbyePatience;
-  for (auto& peer : peers) peer->say_last_words(give_up);
-  for (auto& peer : peers) peer->send_byes();
-  give_up = now_ns() + kGoodbyePatience;
-  for (auto& peer : peers) peer->await_their_close(give_up);
-  for (auto& peer : peers) peer->end(status);
-  for (auto& peer : peers) peer->await_end();
 }
 
 // ---- accepting -----------------------------------------------------------------------------
@@ -366,14 +317,16 @@ void EngineCore::accepted(Handshake& handshake) {
     std::lock_guard lock(mu_);
     sessions_[welcome.session] = peer;
   }
-  if (Status status = adopt_lane(*peer, 0, handshake); !status) return peer->end(status);
-  peer->connected([this, weak = std::weak_ptr<Peer>(peer)] {
-    std::shared_ptr<Peer> up = weak.lock();
-    if (up == nullptr) return;
-    connected(up);
-    std::lock_guard lock(mu_);
-    arrivals_.push_back(up->id());
-    arrived_.notify_one();
+  peer->or_fail([&] {
+    if (Status status = adopt_lane(*peer, 0, handshake); !status) return peer->end(status);
+    peer->connected([this, weak = std::weak_ptr<Peer>(peer)] {
+      std::shared_ptr<Peer> up = weak.lock();
+      if (up == nullptr) return;
+      connected(up);
+      std::lock_guard lock(mu_);
+      arrivals_.push_back(up->id());
+      arrived_.notify_one();
+    });
   });
 }
 
@@ -462,6 +415,7 @@ void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
 }
 
 Nanos EngineCore::tick(Nanos now) {
+  tick_scratch_.clear();
   {
     std::lock_guard lock(mu_);
     std::erase_if(held_peers_, [](auto& peer) { return peer->dismantled(); });
@@ -472,7 +426,12 @@ Nanos EngineCore::tick(Nanos now) {
   for (auto& peer : tick_scratch_) {
     if (peer->dismantled()) continue;
     any = true;
-    peer->tick(now);
+    // What could not be done is tried again with the next tick.
+    try {
+      peer->tick(now);
+    } catch (...) {
+      failed("a peer's deadlines and watchdogs", caught(TCPX_BLAST_NOTHING));
+    }
   }
   tick_scratch_.clear();
   for (size_t i = 0; i < connectors_.size(); ++i) connectors_[i]->tick(now);
@@ -480,6 +439,13 @@ Nanos EngineCore::tick(Nanos now) {
   Nanos next = now + (any ? kTick : kIdleTick);
   for (auto& connector : connectors_) next = std::min(next, connector->wants_tick());
   return next;
+}
+
+void EngineCore::failed(const char* what, const Status& status) noexcept {
+  quietly([&] {
+    if (failure_lines_.allow(now_ns(), shared_.log))
+      shared_.log.warn("{}: {}; going on", what, status.to_string());
+  });
 }
 
 // For who asks again and again without a transfer of its own, e.g. for notifications: where cores
@@ -527,13 +493,21 @@ Status EngineCore::connect_address(const std::string& address, uint64_t* peer) {
 
 Status EngineCore::start_connecting(ConnectTarget target, uint64_t* id) {
   std::shared_ptr<Peer> peer = new_peer(false);
+  try {
+    service_->defer([this, peer, target = std::move(target)]() mutable {
+      peer->or_fail([&] {
+        auto connector = std::make_shared<Connector>(static_cast<ConnectorHost&>(*this), peer,
+                                                     std::move(target), resolved_lanes());
+        connectors_.push_back(connector);
+        connector->start();
+      });
+    });
+  } catch (...) {
+    std::lock_guard lock(mu_);
+    peers_.erase(peer->id());
+    throw;
+  }
   *id = peer->id();
-  service_->defer([this, peer, target = std::move(target)]() mutable {
-    auto connector = std::make_shared<Connector>(static_cast<ConnectorHost&>(*this), peer,
-                                                 std::move(target), resolved_lanes());
-    connectors_.push_back(connector);
-    connector->start();
-  });
   return {};
 }
 

@@ -56,6 +56,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
                  std::span<const tcpx_remote_piece> remote, std::shared_ptr<TransferState>* out);
 
  private:
+  static constexpr Nanos kGoodbyePatience = 500 * kMilli;
+
   EngineCore(Config config, Log log, Placer* placer);
   Status init();
   Status init_paths();
@@ -88,10 +90,12 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
                             const std::function<Answers(Peer&)>& ask,
                             const std::function<bool(Peer&, const LaneAnswers&)>& enough,
                             Nanos give_up);
+  size_t end_all() noexcept;
   // Service thread. The last two are about a state that lasts.
   LineLimit refusal_lines_{"connections were refused"};
   LineLimit crowd_lines_{"times half-open connections were closed or turned away", 1};
   LineLimit accept_lines_{"times no connection could be accepted", 2};
+  LineLimit failure_lines_{"things could not be done for a peer"};
 
   // HandshakeHost, ServiceOwner, ConnectorHost: service thread.
   bool requires_auth() const override { return shared_.options.auth; }
@@ -103,6 +107,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void crowded(size_t evicted) override;
   void cannot_accept(int err, Nanos pause) override;
   Nanos tick(Nanos now) override;
+  void failed(const char* what, const Status& status) noexcept override;
   void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) override;
   Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) override;
   const std::vector<LocalAddress>& local_addresses() const override { return chosen_; }

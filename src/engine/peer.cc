@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "base/text.h"
 #include "base/wait.h"
@@ -153,24 +154,48 @@ Status Peer::wait_connected(Nanos deadline) {
   return state_ == State::kEnded ? end_status_ : Status::in_progress();
 }
 
-void Peer::ask_end(const Status& status) {
-  shared_.defer([self = shared_from_this(), status] { self->end(status); });
+void Peer::ask_end(const Status& status) noexcept {
+  or_fail([&] { shared_.defer([self = shared_from_this(), status] { self->end(status); }); });
 }
 
-void Peer::end(const Status& status) {
-  LaneList all;
-  {
-    std::lock_guard lock(mu);
-    if (state_ == State::kEnded) return;
-    state_ = State::kEnded;
-    end_status_ = with_blast(status, TCPX_BLAST_PEER);
-    all = LaneList(lanes_.keep());
-    for (auto& lane : lanes_)
-      if (lane) all.add(lane.get());
-    changed_.notify_all();
-  }
-  for (PeerLane* lane : all) (void)lane->ask_shut(status);
-  (void)advance_end(now_ns());
+void Peer::fail(tcpx_code code) noexcept {
+  failure_.store(code);
+  shared_.hurry();
+}
+
+// Lanes are asked here, and the rest is advance_end: what cannot be done for want of memory is done
+// with a later tick.
+void Peer::end(const Status& status) noexcept {
+  or_fail([&] {
+    Status ended = with_blast(status, TCPX_BLAST_PEER);
+    LaneList all;
+    {
+      std::lock_guard lock(mu);
+      bool failed_before = failure_.exchange(TCPX_OK) != TCPX_OK;
+      if (state_ == State::kEnded && !failed_before) return;
+      if (state_ != State::kEnded) {
+        state_ = State::kEnded;
+        end_status_ = std::move(ended);
+      }
+      all = LaneList(lanes_.keep());
+      for (auto& lane : lanes_)
+        if (lane && !lane->is_shut()) all.add(lane.get());
+      changed_.notify_all();
+    }
+    for (PeerLane* lane : all) (void)lane->ask_shut(status);
+    (void)advance_end(now_ns());
+  });
+}
+
+void Peer::end_for_good(const Status& status) noexcept {
+  auto until = [](auto&& done) {
+    while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  until([&] {
+    end(status);
+    return failure_.load() == TCPX_OK;
+  });
+  until([&] { return quietly([&] { await_end(); }); });
 }
 
 // In a loop: a lane was closed because the session ends.
@@ -208,8 +233,8 @@ bool Peer::advance_end(Nanos now) {
         "peer {} ({}): {} notifications that nobody waits for may not have arrived: {}", id_,
         escaped(name_), lost, end_status_.text());
   for (auto& [id, notice] : pending_notices_) {
-    notice->confirmed = true;
     notice->status = end_status_;
+    notice->confirmed = true;
     notice->ended.notify_all();
   }
   pending_notices_.clear();

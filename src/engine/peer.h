@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/brief_mutex.h"
+#include "base/caught.h"
 #include "base/line_limit.h"
 #include "engine/lane_answers.h"
 #include "engine/lane_report.h"
@@ -76,8 +77,22 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // Ends the session: has its lanes closed; when they are, ends every transfer and notification
   // with `status`. Idempotent. Not from a loop. Waits for nobody: await_end does, for those to whom
   // it matters that nothing of the peer touches memory any more.
-  void end(const Status& status);
+  void end(const Status& status) noexcept;
   void await_end();
+  // Both, however often it takes for want of memory. Of an engine whose service has ended.
+  void end_for_good(const Status& status) noexcept;
+  // The same from anywhere, and with no memory to be had: the service thread ends it, as soon as
+  // that can be done.
+  void fail(tcpx_code code) noexcept;
+  // What f throws ends the peer.
+  template <class F>
+  void or_fail(F&& f) noexcept {
+    try {
+      f();
+    } catch (...) {
+      fail(caught(TCPX_BLAST_PEER).code());
+    }
+  }
   bool ended_wholly();
   // Of a session that has ended wholly: gives its lanes and their threads back, and keeps what is
   // told of them. False: not within `patience`, or a plugin hangs; ask again.
@@ -102,7 +117,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void poll(TransferState& transfer);
   void wait(TransferState& transfer, Nanos deadline);
   Status cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline);
-  void release(const std::shared_ptr<TransferState>& transfer);
+  void release(const std::shared_ptr<TransferState>& transfer) noexcept;
   // Ends transfers that use this local region. What a path cannot call back is held until it is
   // through; lanes that still hold some at `close_at` are closed.
   void end_users_of(uint64_t region, Nanos close_at);
@@ -123,6 +138,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::shared_ptr<Notice> next_notice(PeerLane& lane);
   bool next_control(wire::Header* out);
   void settle(const ChunkWork& work, uint32_t lane, tcpx_code code, const char* who);
+  // This post of the transfer ends with that status when nothing of it is under way any more.
+  void fail_transfer(const std::shared_ptr<TransferState>& transfer, uint64_t post,
+                     const Status& status);
   void notice_confirmed(uint64_t id, tcpx_code code);
   tcpx_code notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes);
   Status notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code);
@@ -132,11 +150,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void lane_down_asked(uint32_t index);
   void lane_down_confirmed(uint32_t index, const NoticesBrought& brought);
   void lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
-                 const std::vector<ChunkWork>& reads);
+                 std::vector<ChunkWork> reads);
   void lane_settled(PeerLane& lane, const Status& status);
   void lane_shut();
   void peer_said_bye(PeerLane& lane);
-  void ask_end(const Status& status);  // from a loop: the service thread ends it
+  void ask_end(const Status& status) noexcept;  // from a loop: the service thread ends it
 
   // ---- facts ----
   uint64_t id() const { return id_; }
@@ -178,12 +196,15 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // How much of a transfer tcpx_post sends on the caller's thread before it leaves the rest to the
   // loop: enough for everything small, and well below a millisecond.
   static constexpr uint64_t kPostBudget = 1u << 20;
+  bool end_failed();
   void start(PeerLane& first, const LaneList& others, bool is_long);
   LaneList lanes_locked() const;
   enum class Outlook { kUnknown, kEndsNow, kWorthSleeping, kNotOurs };
   Outlook outlook_locked(const TransferState& transfer, const PeerLane& lane, Nanos now) const;
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
   bool crowded_locked(const PeerLane& lane) const;
+  static void drives_locked(TransferState& transfer, Loop& loop);
+  void nudge_drivers_locked(const TransferState& transfer) const;
   void sleep_until_ended(TransferState& transfer, Nanos until);
   void deal_locked(const std::shared_ptr<TransferState>& transfer, const LaneList& lanes);
   ChunkWork hand_out_locked(const std::shared_ptr<TransferState>& transfer, uint32_t lane);
@@ -206,6 +227,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void take_back_locked(const ChunkWork& work, uint32_t lane);
   void loose_one_known_locked(TransferState& transfer);
   Status await_loose(TransferState& transfer, uint64_t post, Nanos deadline);
+  void cancel_live_or_leave(const std::shared_ptr<TransferState>& transfer, uint64_t id,
+                            Nanos deadline);
   void cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t id, Nanos deadline);
   void look_again(const std::shared_ptr<TransferState>& transfer, uint64_t id, Nanos deadline);
   void begin_end_locked(const std::shared_ptr<TransferState>& transfer, const Status& status,
@@ -245,6 +268,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   EngineShared& shared_;
   const uint64_t id_;
+  std::atomic<tcpx_code> failure_{TCPX_OK};            // to be ended with it by the service thread
   std::atomic<Nanos> polled_at_{0};                    // when the last poll of a transfer returned
   std::atomic<uint64_t> epoch_of_peer_{kFirstEpoch};   // the latest it told us
   std::atomic<uint64_t> epoch_answered_{kFirstEpoch};  // the latest of ours it has heard of

@@ -35,7 +35,9 @@ Answers Peer::ask_lanes(const std::function<size_t(PeerLane&)>& question) {
   auto answers = std::make_shared<LaneAnswers>(all.size());
   for (PeerLane* lane : all)
     (void)lane->loop().ask([lane, answers, question, keep = shared_from_this(), kept = all.kept()] {
-      answers->add(question(*lane));
+      size_t held = 0;  // of a lane that it closes
+      lane->or_close([&] { held = question(*lane); });
+      answers->add(held);
     });
   return answers;
 }
@@ -72,10 +74,10 @@ Peer::Fence Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t 
 void Peer::begin_end_locked(const std::shared_ptr<TransferState>& transfer, const Status& status,
                             Nanos close_at) {
   TransferState& t = *transfer;
+  if (t.status.ok()) t.status = Status(status);  // wholly or not at all
   t.ending = true;
   if (t.queued) std::erase(run_queue_, transfer);
   t.queued = false;
-  if (t.status.ok()) t.status = status;
   t.close_at = std::min(t.close_at, close_at);
 }
 
@@ -146,10 +148,23 @@ Status Peer::cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadli
     }
   }
   if (live)
-    cancel_live(transfer, id, deadline);
+    cancel_live_or_leave(transfer, id, deadline);
   else if (held)
     look_again(transfer, id, deadline);
   return await_loose(*transfer, id, deadline);
+}
+
+// Where memory is out, its end is left to the service thread.
+void Peer::cancel_live_or_leave(const std::shared_ptr<TransferState>& transfer, uint64_t id,
+                                Nanos deadline) {
+  try {
+    cancel_live(transfer, id, deadline);
+  } catch (...) {
+    std::lock_guard lock(mu);
+    if (transfer->live && transfer->id == id)
+      begin_end_locked(transfer, transfer_error(TCPX_CANCELLED, ""), now_ns() + kLongestHold);
+    throw;
+  }
 }
 
 void Peer::cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t id,
@@ -215,8 +230,14 @@ Status Peer::let_go_locked(const TransferState& transfer, uint64_t post) {
                         "free it: cancel again, or deregister it, to wait for the plugin");
 }
 
-void Peer::release(const std::shared_ptr<TransferState>& transfer) {
-  end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress"));
+// A fence that has no way to say that it failed: where it cannot be set for want of memory, the
+// peer is ended instead, which is one too.
+void Peer::release(const std::shared_ptr<TransferState>& transfer) noexcept {
+  if (quietly(
+          [&] { end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress")); }))
+    return;
+  fail(TCPX_NO_MEMORY);
+  quietly([&] { sleep_until_ended(*transfer, kNever); });
 }
 
 void Peer::end_users_of(uint64_t region, Nanos close_at) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/caught.h"
 #include "base/text.h"
 #include "engine/peer.h"
 
@@ -12,7 +13,6 @@ namespace {
 // A lane holds at most this much time's worth of chunks, at the rate it has shown: what a slow
 // lane holds at the end of a transfer is what everybody waits for.
 constexpr Nanos kHoldTime = 20 * kMilli;
-constexpr Nanos kPlacingPatience = 5 * kSecond;
 constexpr uint32_t kMinWindow = 2;
 constexpr uint32_t kFirstWindow = 4;  // before a rate is known
 constexpr Nanos kRateSpan = kMilli;
@@ -30,6 +30,8 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
       outstanding_(peer.window()) {
   scratch_.reserve(wire::kMaxPieces);
   behind_.reserve(kMostBehind);
+  lost_writes_.reserve(peer.window());
+  lost_reads_.reserve(peer.window());
   placing_.reserve(peer.window() + 1);
   // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
   for (uint32_t i = 0; i < 2 * peer.window(); ++i) free_frames_.push_back(add_frame());
@@ -45,9 +47,14 @@ Status PeerLane::start(const LaneFactory& factory) {
       *status = lane_error(TCPX_PEER_CLOSED, "the session has ended");
       return;
     }
-    lane_ = factory(loop_, *this);
-    rail_.store(std::hash<std::string>()(lane_->interface()), std::memory_order_relaxed);
-    *status = lane_->start(std::shared_ptr<LoopSource>(keep, lane_.get()));
+    try {
+      lane_ = factory(loop_, *this);
+      rail_.store(std::hash<std::string>()(lane_->interface()), std::memory_order_relaxed);
+      *status = lane_->start(std::shared_ptr<LoopSource>(keep, lane_.get()));
+    } catch (...) {
+      lane_.reset();  // with its socket: the other side must not wait for it
+      *status = caught(TCPX_BLAST_LANE);
+    }
     if (!status->ok()) return;
     // Only now: others wake an open lane by the place it has in its loop.
     started_.store(true, std::memory_order_release);
@@ -62,6 +69,18 @@ void PeerLane::shut(const Status& status) {
   is_shut_.store(true, std::memory_order_release);
 }
 
+bool PeerLane::in_loop(std::function<void()> f, Nanos patience) {
+  auto guarded = [this, keep = peer_.shared_from_this(), f = std::move(f)] {
+    try {
+      f();
+    } catch (...) {
+      if (started()) lane_->on_failure(caught(TCPX_BLAST_PEER));
+      throw;
+    }
+  };
+  return loop_.run_exclusive(guarded, patience);
+}
+
 Loop::Asked PeerLane::ask_shut(const Status& status) {
   return loop_.ask([this, status, keep = peer_.shared_from_this()] {
     shut(status);
@@ -71,10 +90,15 @@ Loop::Asked PeerLane::ask_shut(const Status& status) {
 
 void PeerLane::ask_if_answered(const LanesKept& kept, std::function<void()> question) {
   if (owes_answer_.exchange(true)) return;
-  (void)loop_.ask([this, kept, question = std::move(question), keep = peer_.shared_from_this()] {
-    question();
+  try {
+    (void)loop_.ask([this, kept, question = std::move(question), keep = peer_.shared_from_this()] {
+      or_close(question);
+      owes_answer_.store(false);
+    });
+  } catch (...) {
     owes_answer_.store(false);
-  });
+    throw;
+  }
 }
 
 // ---- our chunks ----------------------------------------------------------------------------
@@ -509,37 +533,6 @@ std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
       index_, lane_->remote(), oldest->transfer_id, oldest->chunk, offset, oldest->bytes,
       oldest->frame ? "not yet out" : "awaiting the answer", (now - oldest->since) / kMilli, used_,
       lane_->counters().bytes_out.load(), peer_received());
-}
-
-// ---- the end of the lane -------------------------------------------------------------------
-
-void PeerLane::on_down(const Status& status) {
-  open_.store(false, std::memory_order_release);
-  // Nothing arrives or leaves through this lane any more, but what has arrived may still be
-  // placing: a chunk must not be asked for again while its first copy can still land.
-  for (Nanos give_up = now_ns() + kPlacingPatience; !placing_.empty() && now_ns() < give_up;)
-    drain_placings();
-  lane_->each_receiving([this](RxChunk* chunk) { drop_chunk(chunk); });
-  UnconfirmedWrites unconfirmed;
-  std::vector<ChunkWork> reads;
-  for (Outstanding& entry : outstanding_) {
-    if (!entry.used) continue;
-    shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
-    if (entry.transfer) {
-      // A WRITE may still sit in the peer's receive buffer and land: it is sent again only after
-      // the peer has closed its end. A READ can be asked again at once.
-      auto& list = entry.is_read ? reads : unconfirmed.chunks;
-      list.push_back({std::move(entry.transfer), entry.transfer_id, entry.chunk});
-    }
-    entry = {};
-  }
-  used_ = 0;
-  held_bytes_ = 0;
-  in_flight_.store(0, std::memory_order_relaxed);
-  notice_frames_.clear();
-  unconfirmed.notices = std::move(behind_);
-  unconfirmed.notices_before = behind_answered_;
-  peer_.lane_lost(*this, status, std::move(unconfirmed), reads);
 }
 
 // ---- pools ---------------------------------------------------------------------------------

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "base/caught.h"
+#include "base/line_limit.h"
 #include "engine/shared.h"
 #include "engine/transfer.h"
 #include "path/lane.h"
@@ -62,8 +64,16 @@ class PeerLane final : public LaneSink {
   Loop& loop() const { return loop_; }
   // Runs f in the exclusive section. False: the lane's plugin hangs; f must own its captures.
   // So it may be with little patience, where others must not be held up.
-  bool in_loop(const std::function<void()>& f, Nanos patience = kNever) {
-    return loop_.run_exclusive(f, patience);
+  // What f throws is thrown here too, and ends the lane and its peer.
+  bool in_loop(std::function<void()> f, Nanos patience = kNever);
+  // In the exclusive section: what f throws ends the lane and its peer, and goes no further.
+  template <class F>
+  void or_close(F&& f) noexcept {
+    try {
+      f();
+    } catch (...) {
+      if (started()) lane_->on_failure(caught(TCPX_BLAST_PEER));
+    }
   }
   // Closes the lane, or has it never start. When that has run nothing of it touches memory.
   Loop::Asked ask_shut(const Status& status);
@@ -138,12 +148,14 @@ class PeerLane final : public LaneSink {
   Status on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
                  RxChunk** chunk) override;
   Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) override;
+  tcpx_code on_unmapped(TxFrame* frame, const void* at) override;
+  tcpx_code on_unmapped(RxChunk* chunk, const void* at) override;
   void on_sent(TxFrame* frame) override;
   void fill() override;
   bool awaits_answer() const override { return used_ > 0 || !behind_.empty(); }
   void on_settled(const Status& status) override;
   bool on_idle() override;
-  void on_down(const Status& status) override;
+  void on_down(const Status& status) noexcept override;
 
  private:
   // A chunk of ours that this lane carries.
@@ -179,6 +191,7 @@ class PeerLane final : public LaneSink {
   void write_head(RxChunk* chunk);
   void count_refusal(tcpx_code code);
   void end_refusal_hold();
+  tcpx_code memory_gone(const wire::Header& header, bool ours, const void* at);
   void write_done(RxChunk* chunk, tcpx_code code);
   // Placing.
   void land(RxChunk* chunk);
@@ -228,7 +241,8 @@ class PeerLane final : public LaneSink {
   std::atomic<bool> held_for_refusals_{false};
   bool waiting_staging_ = false;
 
-  std::vector<Outstanding> outstanding_;  // window entries
+  std::vector<Outstanding> outstanding_;             // window entries
+  std::vector<ChunkWork> lost_writes_, lost_reads_;  // room for what was outstanding at the end
   uint32_t used_ = 0;
   std::atomic<uint32_t> serving_{0};  // kData frames queued for the peer
   std::vector<RxChunk*> placing_;     // in order of arrival
@@ -251,6 +265,7 @@ class PeerLane final : public LaneSink {
   std::vector<NoticeBehind> behind_;  // without an answer, in order
   uint64_t behind_answered_ = 0;      // those before them
   NoticesBrought notices_brought_;
+  LineLimit unmapped_lines_{"chunks met memory that is not mapped any more"};
 };
 
 }  // namespace tcpx

@@ -50,7 +50,7 @@ void Peer::take_back_locked(const ChunkWork& work, uint32_t lane) {
 }
 
 void Peer::lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
-                     const std::vector<ChunkWork>& reads) {
+                     std::vector<ChunkWork> reads) {
   bool last, up;
   Status why = status;
   {
@@ -129,7 +129,8 @@ void Peer::lane_down_asked(uint32_t index) {
     std::lock_guard lock(mu);
     given_up_lanes_.push_back(index);
   }
-  shared_.defer([self = shared_from_this()] { self->close_given_up_lanes(); });
+  shared_.defer(
+      [self = shared_from_this()] { self->or_fail([&] { self->close_given_up_lanes(); }); });
 }
 
 // In its loop: nobody waits for a lane whose thread is busy.

@@ -21,7 +21,12 @@ Status notice_refused(tcpx_code code) {
 void Peer::queue_notice_locked(const std::shared_ptr<Notice>& notice) {
   notice->id = next_notice_id_++;
   pending_notices_[notice->id] = notice;
-  notices_.push_back(notice);
+  try {
+    notices_.push_back(notice);
+  } catch (...) {
+    pending_notices_.erase(notice->id);
+    throw;
+  }
   notices_waiting_.store(true, std::memory_order_release);
   if (PeerLane* lane = lane_for_small_locked()) lane->wake();
 }

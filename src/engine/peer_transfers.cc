@@ -29,6 +29,12 @@ constexpr double kSlowRate = 1;  // bytes per ns
 // Chunks a lane may hold however little is left: one on its way, one behind it.
 constexpr uint32_t kLeastHeld = 2;
 
+// Room for one more, so that adding it cannot fail.
+template <class T>
+void make_room(std::vector<T>& list) {
+  if (list.size() == list.capacity()) list.reserve(std::max<size_t>(64, 2 * list.size()));
+}
+
 }  // namespace
 
 // ---- posting and waiting -------------------------------------------------------------------
@@ -57,6 +63,10 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
                              "anew",
                              region));
     TransferState& t = *transfer;
+    // From here on nothing is allocated: it is posted wholly or not at all.
+    make_room(live_);
+    make_room(run_queue_);
+    if (t.shares.size() < lanes_.size()) t.shares.resize(lanes_.size());
     t.id = next_transfer_id_++;
     t.epoch = epoch_of_peer_.load(std::memory_order_relaxed);
     t.home = kAnyLane;
@@ -186,7 +196,7 @@ void Peer::poll(TransferState& transfer) {
     last_polled_ = &transfer;
     lane = lane_to_drive_locked(transfer);
     if (lane != nullptr) outlook = outlook_locked(transfer, *lane, now);
-    if (outlook == Outlook::kWorthSleeping) transfer.driving.store(&lane->loop());
+    if (outlook == Outlook::kWorthSleeping) drives_locked(transfer, lane->loop());
   }
   if (lane == nullptr) return;
   auto ended = [&] { return !transfer.in_progress(); };
@@ -199,6 +209,7 @@ void Peer::poll(TransferState& transfer) {
       // loop would only take time from who makes the progress.
       if (!lane->loop().poll_until(ended, now + kStay, Loop::Idle::kSleeps))
         sleep_until_ended(transfer, now + kStay);
+      transfer.drivers.fetch_sub(1);
       break;
     case Outlook::kNotOurs:
       // A thread of the lane's own does it all, and may need this core: polled without a pause, 1
@@ -246,15 +257,31 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
     {
       std::lock_guard lock(mu);
       kept = lanes_.keep();
-      if (PeerLane* lane = lane_to_drive_locked(transfer)) loop = &lane->loop();
-      if (loop != nullptr) transfer.driving.store(loop);
+      PeerLane* lane = lane_to_drive_locked(transfer);
+      if (lane != nullptr && !lane->has_own_loop()) loop = &lane->loop();
+      if (loop != nullptr) drives_locked(transfer, *loop);
     }
-    if (loop != nullptr && loop->drive_until(stop, deadline)) continue;
+    bool drove = loop != nullptr && loop->drive_until(stop, deadline);
+    if (loop != nullptr) transfer.drivers.fetch_sub(1);
+    if (drove) continue;
     // Someone else makes the progress, or there is no lane yet. Look again from time to time:
-    // whoever drives may stop driving. `driving` stays: another thread that waits for the same
-    // transfer may sleep in that loop.
+    // whoever drives may stop driving.
     sleep_until_ended(transfer, std::min(deadline, now_ns() + 20 * kMilli));
   }
+}
+
+// A caller is about to wait for the transfer in this loop.
+void Peer::drives_locked(TransferState& transfer, Loop& loop) {
+  bool alone = transfer.drivers.fetch_add(1) == 0;
+  transfer.driven_apart = !alone && (transfer.driven_apart || transfer.driving != &loop);
+  transfer.driving = &loop;
+}
+
+void Peer::nudge_drivers_locked(const TransferState& transfer) const {
+  if (transfer.driven_apart)
+    for (auto& loop : shared_.loops) loop->nudge();
+  else if (transfer.driving != nullptr)
+    transfer.driving->nudge();
 }
 
 void Peer::sleep_until_ended(TransferState& transfer, Nanos until) {
@@ -395,6 +422,12 @@ void Peer::progress_locked(const std::shared_ptr<TransferState>& transfer) {
   queue_notice_locked(t.notice);
 }
 
+void Peer::fail_transfer(const std::shared_ptr<TransferState>& transfer, uint64_t post,
+                         const Status& status) {
+  std::lock_guard lock(mu);
+  if (transfer->live && transfer->id == post && !transfer->ending) fail_locked(transfer, status);
+}
+
 void Peer::fail_locked(const std::shared_ptr<TransferState>& transfer, const Status& status) {
   transfer->ending = true;
   transfer->status = status;
@@ -426,7 +459,7 @@ void Peer::finish_locked(TransferState& t, tcpx_code code) {
   counter.fetch_add(1, std::memory_order_relaxed);
   t.code.store(code);
   if (t.waiters > 0) t.ended.notify_all();
-  if (Loop* loop = t.driving.load()) loop->nudge();
+  nudge_drivers_locked(t);
   shared_.log.trace("peer {}: transfer {} ended: {} ({} bytes in {} us)", id_, t.id,
                     code_name(code), t.plan.bytes, (t.ended_at - t.posted_at) / kMicro);
 }

@@ -23,13 +23,22 @@ constexpr uint32_t kGoodbyesEnd = 50;
 constexpr Nanos kLongRound = 100 * kMilli;  // of a lane's thread, else it takes microseconds
 }  // namespace
 
+// Whether there was something to end, or to go on ending.
+bool Peer::end_failed() {
+  tcpx_code code = failure_.load();
+  if (code == TCPX_OK) return false;
+  end(peer_error(code, code == TCPX_NO_MEMORY ? "out of memory" : "internal error"));
+  return true;
+}
+
 void Peer::tick(Nanos now) {
+  if (end_failed()) return;
   if (state() == State::kEnded) {
     if (advance_end(now)) (void)dismantle(0);
     return;
   }
   if (end_hung(now) || end_refused(now) || end_left(now)) return;
-  close_given_up_lanes();
+  or_fail([&] { close_given_up_lanes(); });
   expire_deadlines(now);
   advance_ends();
   if (in_a_call(now)) return;

@@ -66,6 +66,8 @@ struct EngineShared {
   std::unique_ptr<NoticeQueue> inbox;
   // Runs `task` on the service thread soon. Any thread, also a loop's.
   std::function<void(std::function<void()>)> defer;
+  // Has the service thread tick now. The same, and needs no memory.
+  std::function<void()> hurry = [] {};
 };
 
 }  // namespace tcpx

@@ -52,10 +52,13 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   std::shared_ptr<Peer> peer;
 
   std::atomic<int> code{kNotPosted};
-  // A waiter may sleep in this loop: nudge it at the end. Loops outlive transfers.
-  std::atomic<Loop*> driving{nullptr};
+  std::atomic<int> drivers{0};  // callers that wait for it in a loop; raised with peer->mu held
 
   // ---- guarded by peer->mu ----
+  // The loop in which a driver may sleep: nudged at the end. Loops outlive transfers. Drivers may
+  // be in different ones (after a lost lane, or from one post to the next): then all are nudged.
+  Loop* driving = nullptr;
+  bool driven_apart = false;
   uint64_t id = 0;           // of this post, unique in the session
   uint64_t epoch = 0;        // of the peer, as it was known at the post
   uint32_t home = kAnyLane;  // the only lane that may carry it, unless kAnyLane

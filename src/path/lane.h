@@ -78,6 +78,11 @@ class LaneSink {
                          RxChunk** chunk) = 0;
   // All payload of `chunk` arrived (or was dropped); the sender's verdict is in the trailer.
   virtual Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) = 0;
+  // The memory of a frame on its way out, or where a chunk lands, is not mapped any more; `at` or
+  // something behind it. What is left of the payload is given up, with the code that is returned,
+  // and the lane goes on.
+  virtual tcpx_code on_unmapped(TxFrame* frame, const void* at) = 0;
+  virtual tcpx_code on_unmapped(RxChunk* chunk, const void* at) = 0;
   // The frame is out; its memory is not needed any more.
   virtual void on_sent(TxFrame* frame) = 0;
   // There is room: queue more frames if there are any.
@@ -90,7 +95,7 @@ class LaneSink {
   // Work without an event (placing under way). Returns whether there is more.
   virtual bool on_idle() = 0;
   // The lane is closed and out of its loop; frames still queued are handed back through on_sent.
-  virtual void on_down(const Status& status) = 0;
+  virtual void on_down(const Status& status) noexcept = 0;
 };
 
 // What a lane has seen; read by other threads for reports and by the watchdog.
@@ -128,11 +133,14 @@ class Lane : public LoopSource {
   virtual void release(RxChunk* chunk) = 0;
   virtual void hold_reading(ReadHold why) = 0;
   virtual void resume_reading(ReadHold why) = 0;
-  // Sends what can be sent now.
-  virtual void flush(uint64_t budget_bytes) = 0;
+  // Sends what can be sent now. Throws nothing: on_failure().
+  virtual void flush(uint64_t budget_bytes) noexcept = 0;
   // No more frames will be queued; the peer sees the end of the stream after the last one.
   virtual void finish() = 0;
-  virtual void close(const Status& status) = 0;
+  // Whatever happens, nothing of the lane touches memory afterwards.
+  virtual void close(const Status& status) noexcept = 0;
+  // Something of the lane threw, and it may be in the middle of anything: closes it.
+  void on_failure(const Status& status) noexcept override = 0;
 
   // Any thread:
   virtual const char* path() const = 0;

@@ -8,7 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <new>
+#include <stdexcept>
 
+#include "base/caught.h"
+#include "base/thread.h"
 #include "topo/thread_cpus.h"
 
 namespace tcpx {
@@ -60,9 +64,10 @@ Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   event.data.u64 = kLeaseIndex;
   if (epoll_ctl(loop->outer_.get(), EPOLL_CTL_ADD, loop->lease_timer_.get(), &event) != 0)
     return Status::system(errno, TCPX_BLAST_ENGINE, "epoll_ctl");
-  loop->thread_ = std::thread([raw = loop.get()] { raw->thread_main(); });
-  *out = std::move(loop);
-  return {};
+  Status started =
+      start_thread(&loop->thread_, "a progress thread", [raw = loop.get()] { raw->thread_main(); });
+  if (started) *out = std::move(loop);
+  return started;
 }
 
 Loop::Loop(const Settings& settings)
@@ -156,10 +161,12 @@ void Loop::drive_as_thread() {
     thread_drives_.store(true, std::memory_order_relaxed);
     enter();
     slept(from, to);
-    while (!stopping_.load(std::memory_order_relaxed) &&
-           callers_wanting_.load(std::memory_order_relaxed) == 0) {
-      if (!spin_or_poll() && !doze()) break;
-    }
+    // What sources and commands throw is caught there; should anything else, the loop goes on.
+    quietly([&] {
+      while (!stopping_.load(std::memory_order_relaxed) &&
+             callers_wanting_.load(std::memory_order_relaxed) == 0)
+        if (!spin_or_poll() && !doze()) break;
+    });
     thread_wants_.store(true);
     thread_drives_.store(false, std::memory_order_relaxed);
     leave();
@@ -269,6 +276,24 @@ struct Loop::Command {
   std::condition_variable cv;
   bool done = false;
   bool abandoned = false;
+  tcpx_code thrown = TCPX_OK;
+
+  void run() noexcept {
+    {
+      std::lock_guard before(mu);
+      if (abandoned) return;
+    }
+    tcpx_code code = TCPX_OK;
+    try {
+      f();
+    } catch (...) {
+      code = caught(TCPX_BLAST_NOTHING).code();
+    }
+    std::lock_guard after(mu);
+    thrown = code;
+    done = true;
+    cv.notify_one();
+  }
 };
 
 Loop::Asked Loop::ask(const std::function<void()>& f) {
@@ -277,16 +302,7 @@ Loop::Asked Loop::ask(const std::function<void()>& f) {
   command->f = f;
   {
     std::lock_guard lock(command_mu_);
-    commands_.push_back([command] {
-      {
-        std::lock_guard before(command->mu);
-        if (command->abandoned) return;
-      }
-      command->f();
-      std::lock_guard after(command->mu);
-      command->done = true;
-      command->cv.notify_one();
-    });
+    commands_.push_back(command);
     any_command_.store(true);
   }
   signal();
@@ -314,6 +330,8 @@ bool Loop::wait_for(const Asked& command, Nanos patience) {
     (void)stop(0);
     lock.lock();
   }
+  if (command->thrown == TCPX_NO_MEMORY) throw std::bad_alloc();
+  if (command->thrown != TCPX_OK) throw std::runtime_error("a command of a progress loop failed");
   return command->done;
 }
 
@@ -328,10 +346,8 @@ bool Loop::poll_once(bool spinning) {
   if (!hot_.empty()) busy |= run_hot();
   // A hot lane is polled directly; asking epoll as well every time would double its system calls.
   if (!hot_.empty() && ++hot_polls_ % kHotPollsPerEpoll != 0) return true;
-  if (!busy && spinning && may_ask_directly()) {
-    std::shared_ptr<LoopSource> source = sources_[last_heard_];
-    return source->on_spin();
-  }
+  if (!busy && spinning && may_ask_directly())
+    return with_source(last_heard_, [](LoopSource& source) { return source.on_spin(); });
   return poll_events(0) || busy;
 }
 
@@ -342,6 +358,20 @@ bool Loop::may_ask_directly() {
   if (last_heard_ == kNoSource || waiting_for_room_ > 0) return false;
   bool alone = sources_.size() == free_sources_.size() + 1;
   return ++direct_polls_ % (alone ? kDirectPollsPerEpoll : 2) != 0;
+}
+
+// Whoever drives may be a caller that waits for something else: what a source throws ends that
+// source and goes no further.
+template <class F>
+bool Loop::with_source(uint32_t index, F&& f) {
+  std::shared_ptr<LoopSource> source = sources_[index];
+  if (source == nullptr) return false;
+  try {
+    return f(*source);
+  } catch (...) {
+    source->on_failure(caught(TCPX_BLAST_PEER));
+    return false;
+  }
 }
 
 bool Loop::poll_events(int timeout_ms) {
@@ -355,21 +385,24 @@ bool Loop::poll_events(int timeout_ms) {
     if (index == kWakeIndex) {
       uint64_t value;
       (void)!read(wake_fd_.get(), &value, sizeof value);
-    } else if (std::shared_ptr<LoopSource> source = sources_[index]) {
-      source->on_events(events[i].events);
+    } else {
+      with_source(static_cast<uint32_t>(index), [&](LoopSource& source) {
+        source.on_events(events[i].events);
+        return true;
+      });
     }
   }
   return count > 0;
 }
 
 bool Loop::run_commands() {
-  std::vector<std::function<void()>> batch;
+  std::vector<Asked> batch;
   {
     std::lock_guard lock(command_mu_);
     batch.swap(commands_);
     any_command_.store(false);
   }
-  for (auto& command : batch) command();
+  for (Asked& command : batch) command->run();
   return !batch.empty();
 }
 
@@ -391,7 +424,10 @@ bool Loop::run_wakes() {
     for (; bits != 0; bits &= bits - 1) {
       uint32_t index = word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits));
       if (index >= sources_.size()) continue;
-      if (std::shared_ptr<LoopSource> source = sources_[index]) source->on_wake();
+      with_source(index, [](LoopSource& source) {
+        source.on_wake();
+        return true;
+      });
       busy = true;
     }
   }
@@ -401,8 +437,7 @@ bool Loop::run_wakes() {
 bool Loop::run_hot() {
   hot_scratch_.swap(hot_);
   for (uint32_t index : hot_scratch_) {
-    std::shared_ptr<LoopSource> source = sources_[index];
-    if (source && source->on_hot()) make_hot(index);
+    if (with_source(index, [](LoopSource& source) { return source.on_hot(); })) make_hot(index);
   }
   hot_scratch_.clear();
   return true;
@@ -418,6 +453,11 @@ Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index) {
   if (free_sources_.empty()) {
     if (sources_.size() == kMaxSources)
       return Status(TCPX_LIMIT, TCPX_BLAST_LANE, "65536 lanes on one progress loop");
+    // Room first, so that nothing is allocated when a source becomes hot or leaves.
+    size_t room = sources_.capacity() > sources_.size() ? sources_.capacity()
+                                                        : std::max<size_t>(16, 2 * sources_.size());
+    for (auto* list : {&free_sources_, &hot_, &hot_scratch_}) list->reserve(room);
+    sources_.reserve(room);
     free_sources_.push_back(static_cast<uint32_t>(sources_.size()));
     sources_.emplace_back();
     wake_words_.store(static_cast<uint32_t>((sources_.size() + 63) / 64));

@@ -42,6 +42,8 @@ class LoopSource {
   virtual bool on_hot() = 0;
   // Asked instead of epoll while the loop spins. Returns whether anything came.
   virtual bool on_spin() { return false; }
+  // A call of the above threw. It costs this source alone, which ends; memory may be out.
+  virtual void on_failure(const Status&) noexcept {}
 };
 
 class Loop {
@@ -67,7 +69,8 @@ class Loop {
   // ---- any thread ----
   // Runs `f` in the exclusive section, here or on the driving thread; returns when it has run.
   // False: the loop's thread hangs, or `patience` is over, and f may run later or never. So where a
-  // loop has own_thread_only, f must own what it captures.
+  // loop has own_thread_only, f must own what it captures. What f throws is thrown here, as
+  // std::bad_alloc or std::runtime_error, wherever it ran.
   bool run_exclusive(const std::function<void()>& f, Nanos patience = kNever) {
     return wait_for(ask(f), patience);
   }
@@ -153,6 +156,8 @@ class Loop {
   bool may_ask_directly();
   bool run_commands();
   void run_late_commands();
+  template <class F>
+  bool with_source(uint32_t index, F&& f);
   bool run_wakes();
   bool run_hot();
   bool has_pending() const;
@@ -202,7 +207,7 @@ class Loop {
 
   std::atomic<bool> any_command_{false};
   std::mutex command_mu_;
-  std::vector<std::function<void()>> commands_;
+  std::vector<Asked> commands_;
 
   // In the exclusive section only:
   std::vector<std::shared_ptr<LoopSource>> sources_;
@@ -233,7 +238,12 @@ template <class F>
 bool Loop::try_exclusive(F&& f) {
   if (!others_may_drive() || !drive_mu_.try_lock()) return false;
   enter();
-  f();
+  try {
+    f();
+  } catch (...) {
+    leave();
+    throw;
+  }
   leave();
   return true;
 }
@@ -243,7 +253,13 @@ bool Loop::try_exclusive_long(F&& f) {
   if (!others_may_drive() || !drive_mu_.try_lock()) return false;
   enter();
   if (!leased_) arm(false);
-  f();
+  try {
+    f();
+  } catch (...) {
+    if (!leased_) thread_wants_.store(true);
+    leave();
+    throw;
+  }
   poll_once(false);
   // Who posts and polls was not away, and its lease is watched already: to set the timer again
   // would cost 15 us (1 MiB, which takes 140).

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/caught.h"
+#include "base/thread.h"
 #include "session/sockets.h"
 
 namespace tcpx {
@@ -19,6 +21,7 @@ constexpr int kEventsPerTurn = 32;
 constexpr int kAcceptsPerTurn = 32;
 constexpr Nanos kShortestPause = 100 * kMilli;
 constexpr Nanos kLongestPause = 1 * kSecond;
+constexpr Nanos kAfterFailure = 20 * kMilli;  // until what threw is tried again
 
 // accept() hands on what happened to the connection; the next one is another.
 bool concerns_one_connection(int err) {
@@ -52,8 +55,7 @@ Status Service::start(std::vector<Fd> listeners) {
     return Status::system(errno, TCPX_BLAST_ENGINE, "cannot create the service thread");
   watch(wake_.get(), EPOLLIN, true);
   for (Fd& listener : listeners_) watch(listener.get(), EPOLLIN, true);
-  thread_ = std::thread([this] { run(); });
-  return {};
+  return start_thread(&thread_, "the service thread", [this] { run(); });
 }
 
 void Service::stop() {
@@ -107,26 +109,40 @@ void Service::run() {
     int count = epoll_wait(epoll_.get(), events, kEventsPerTurn, timeout);
     // Who is at the door has its say before newcomers are let in and may take its place.
     int accepts = kAcceptsPerTurn;
-    for (bool newcomers : {false, true}) {
+    for (bool newcomers : {false, true})
       for (int i = 0; i < count; ++i) {
         int fd = events[i].data.fd;
-        if (is_listener(fd) != newcomers) continue;
-        if (newcomers) {
-          accept_some(fd, &accepts);
-        } else if (fd == wake_.get()) {
-          uint64_t value;
-          (void)!read(fd, &value, sizeof value);
-          next_tick_ = 0;
-        } else {
-          step(fd);
-        }
+        if (is_listener(fd) == newcomers) attempt("a connection", [&] { event(fd, &accepts); });
       }
-    }
     run_tasks();
     Nanos now = now_ns();
-    expire(now);
-    if (now >= listen_at_) listen_again();
-    if (now >= next_tick_) next_tick_ = owner_.tick(now);
+    attempt("connections that are late", [&] { expire(now); });
+    if (now >= listen_at_) attempt("the door", [&] { listen_again(); });
+    if (now < next_tick_) continue;
+    next_tick_ = now + kAfterFailure;
+    attempt("a tick", [&] { next_tick_ = owner_.tick(now); });
+  }
+}
+
+// Nothing that is done here for one peer may end the thread that serves them all.
+template <class F>
+void Service::attempt(const char* what, F&& f) noexcept {
+  try {
+    f();
+  } catch (...) {
+    owner_.failed(what, caught(TCPX_BLAST_NOTHING));
+  }
+}
+
+void Service::event(int fd, int* accepts) {
+  if (is_listener(fd)) {
+    accept_some(fd, accepts);
+  } else if (fd == wake_.get()) {
+    uint64_t value;
+    (void)!read(fd, &value, sizeof value);
+    next_tick_ = 0;
+  } else {
+    step(fd);
   }
 }
 
@@ -137,7 +153,7 @@ void Service::run_tasks() {
     if (tasks_.empty()) return;
     batch.swap(tasks_);
   }
-  for (auto& task : batch) task();
+  for (auto& task : batch) attempt("a task", task);
 }
 
 // ---- the door ------------------------------------------------------------------------------
@@ -220,7 +236,13 @@ void Service::step(int fd) {
   if (found == entries_.end()) return;
   Entry& entry = found->second;
   Handshake& handshake = *entry.handshake;
-  if (handshake.step() != Handshake::Progress::kMore) return finish(fd, false);
+  try {
+    if (handshake.step() != Handshake::Progress::kMore) return finish(fd, false);
+  } catch (...) {
+    // finish() has taken it out already: then it was about its end.
+    if (entries_.contains(fd)) return drop(fd, caught(TCPX_BLAST_LANE));
+    throw;
+  }
   watch(fd, handshake.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN, false);
   if (!handshake.is_server() || handshake.standing() == entry.standing) return;
   entry.standing = handshake.standing();
@@ -233,17 +255,27 @@ void Service::remove(int fd) {
   if (entries_.erase(fd) > 0) half_open_.fetch_sub(1);
 }
 
+// A handshake that cannot go on on this side.
+void Service::drop(int fd, const Status& status) noexcept {
+  auto node = entries_.extract(fd);
+  Entry& entry = node.mapped();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  if (entry.handshake->is_server()) half_open_.fetch_sub(1);
+  owner_.failed("a handshake", status);
+  if (entry.on_end) attempt("a handshake", [&] { entry.on_end(*entry.handshake, status); });
+}
+
 void Service::finish(int fd, bool timed_out) {
   auto node = entries_.extract(fd);
   Entry& entry = node.mapped();
   Handshake& handshake = *entry.handshake;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  if (handshake.is_server()) half_open_.fetch_sub(1);
   bool done = !timed_out && handshake.step() == Handshake::Progress::kDone;
   if (!handshake.is_server()) {
     if (entry.on_end) entry.on_end(handshake, done ? Status() : handshake.status());
     return;
   }
-  half_open_.fetch_sub(1);
   if (done)
     owner_.accepted(handshake);
   else
@@ -253,19 +285,25 @@ void Service::finish(int fd, bool timed_out) {
 void Service::expire(Nanos now) {
   if (now < next_expiry_) return;
   std::vector<int> late;
-  next_expiry_ = kNever;
+  Nanos next = kNever;
   for (auto& [fd, entry] : entries_) {
     Nanos deadline = entry.handshake->deadline();
     if (deadline <= now)
       late.push_back(fd);
     else
-      next_expiry_ = std::min(next_expiry_, deadline);
+      next = std::min(next, deadline);
   }
+  next_expiry_ = next;
   for (int fd : late) {
     auto found = entries_.find(fd);
     if (found == entries_.end()) continue;
-    found->second.handshake->expire();
-    finish(fd, true);
+    try {
+      found->second.handshake->expire();
+    } catch (...) {
+      drop(fd, caught(TCPX_BLAST_LANE));
+      continue;
+    }
+    attempt("a connection that is late", [&] { finish(fd, true); });
   }
 }
 

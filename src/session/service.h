@@ -29,6 +29,8 @@ class ServiceOwner : public HandshakeHost {
   // accept() failed with `err` and is left alone for `pause`.
   virtual void cannot_accept(int err, Nanos pause) = 0;
   virtual Nanos tick(Nanos now) = 0;  // when to be called again
+  // It threw, and the thread goes on. What it was about is dropped, or tried again.
+  virtual void failed(const char* what, const Status& status) noexcept = 0;
 };
 
 class Service {
@@ -61,6 +63,7 @@ class Service {
     Nanos since = 0;
   };
   void run();
+  void event(int fd, int* accepts);
   void run_tasks();
   bool is_listener(int fd) const;
   void accept_some(int listener, int* budget);
@@ -68,6 +71,9 @@ class Service {
   size_t make_room(Nanos now);
   void stop_accepting(int err);
   void listen_again();
+  template <class F>
+  void attempt(const char* what, F&& f) noexcept;
+  void drop(int fd, const Status& status) noexcept;
   void step(int fd);
   void finish(int fd, bool timed_out);
   void remove(int fd);

@@ -3,9 +3,9 @@
 #include <sched.h>
 
 #include <cerrno>
-#include <thread>
 
 #include "base/text.h"
+#include "base/thread.h"
 
 namespace tcpx::topo {
 
@@ -24,10 +24,17 @@ Status bind_this_thread(const CpuSet& cpus) {
 
 Status try_binding(const CpuSet& cpus, CpuSet* effective) {
   Status status;
-  std::thread([&] {
-    status = bind_this_thread(cpus);
-    if (status) *effective = cpus_of_thread(0);
-  }).join();
+  std::thread thread;
+  Status started = start_thread(&thread, "a thread to try CPUs with", [&] {
+    try {
+      status = bind_this_thread(cpus);
+      if (status) *effective = cpus_of_thread(0);
+    } catch (...) {
+      status = caught(TCPX_BLAST_NOTHING);
+    }
+  });
+  if (!started) return started;
+  thread.join();
   return status;
 }
 

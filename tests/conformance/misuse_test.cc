@@ -273,7 +273,7 @@ TEST(CApi, SizesAreAskedForWithATooSmallBuffer) {
 }
 
 TEST(CApi, CodesHaveNamesAndErrorsBelongToTheThread) {
-  for (int code = TCPX_OK; code <= TCPX_TAMPERED; ++code)
+  for (int code = TCPX_OK; code <= TCPX_MEMORY_GONE; ++code)
     EXPECT_STRNE(tcpx_code_name(static_cast<tcpx_code>(code)), "unknown code") << code;
   EXPECT_NE(tcpx_code_name(static_cast<tcpx_code>(9999)), nullptr);
   ASSERT_NE(tcpx_poll(nullptr), TCPX_OK);
@@ -281,6 +281,21 @@ TEST(CApi, CodesHaveNamesAndErrorsBelongToTheThread) {
   EXPECT_NE(mine, "");
   std::thread([] { EXPECT_STREQ(tcpx_last_error(), ""); }).join();
   EXPECT_EQ(mine, tcpx_last_error());
+}
+
+// A struct that is all zero asks for the defaults; a deadline that has passed is none of them.
+TEST(ZeroedArguments, ArePostedWithTheDefaultDeadline) {
+  Pair pair(loopback_options({{"lanes", "1"}}));
+  pair.allocate(1 << 20);
+  for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
+    Transfer transfer = pair.prepare(op, 1 << 20);
+    for (int round = 0; round < 20; ++round) {
+      tcpx_post_args args{};
+      ASSERT_EQ(tcpx_post(transfer.raw(), &args), TCPX_OK);
+      ASSERT_EQ(tcpx_wait(transfer.raw(), kLong.count()), TCPX_OK)
+          << "round " << round << ": " << transfer.error();
+    }
+  }
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 //   notify PEER HEX MS                    next MS -> peer hex
 //   counters -> json                      config -> hex              holdings -> fds threads rss
 //   trim           (the allocator gives back what is free)
+//   fork MS -> pid (of a child that only sleeps)
 //   cut_lane       (shuts one connected socket of this process down)
 //   serve WHAT     (on a thread: "peers" accepts and forgets peers; "all" takes notifications too)
 #pragma once
@@ -165,6 +166,7 @@ class PeerProgram {
         {"config", &P::config},
         {"holdings", &P::holdings},
         {"cut_lane", &P::cut_lane},
+        {"fork", &P::fork_sleeper},
         {"serve", &P::serve},
         {"trim", &P::trim},
     };
@@ -468,6 +470,16 @@ class PeerProgram {
   void stop_serving() {
     serving_ = false;
     if (server_.joinable()) server_.join();
+  }
+
+  std::string fork_sleeper(Args& args) {
+    Ms time{args.ms()};
+    pid_t child = ::fork();
+    if (child == 0) {
+      ::usleep(static_cast<useconds_t>(time.count() * 1000));
+      ::_exit(0);
+    }
+    return std::to_string(child);
   }
 
   // ---- lines ----

@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/forked.h"
+#include "base/thread.h"
 #include "base/wait.h"
 
 namespace tcpx::net {
@@ -20,9 +22,9 @@ constexpr Nanos kHangPatience = 10 * kSecond;  // with one call
 
 struct Pending {
   std::shared_ptr<Plugin> plugin;
-  int device;
+  int device = 0;
   std::unique_ptr<wire::NetHandle> handle;
-  Nanos give_up;
+  Nanos give_up = 0;
 };
 
 // One thread while there is something to do; one more when that hangs in a plugin's call. Never
@@ -35,6 +37,7 @@ struct Reaper {
   uint64_t last_thread = 0;
   Nanos in_call_since = 0;  // 0: not in a plugin's call
   bool exiting = false;
+  const MadeHere made_here;
 };
 Reaper& reaper() {
   static Reaper* const one = new Reaper;
@@ -90,6 +93,7 @@ bool hangs_locked(const Reaper& all) {
 // At exit plugins tear down what a connect uses: the thread must not be in one then.
 void stop_at_exit() {
   Reaper& all = reaper();
+  if (all.made_here.is_inherited()) return;  // its thread is not here, and may hold the lock
   std::unique_lock lock(all.mu);
   all.exiting = true;
   all.changed.notify_all();
@@ -99,18 +103,27 @@ void stop_at_exit() {
 }  // namespace
 
 void stop_reaping_at_exit() {
+  (void)reaper();  // made here, so that reap_connect needs no memory for it
   std::atexit(stop_at_exit);
 }
 
 void reap_connect(std::shared_ptr<Plugin> plugin, int device,
-                  std::unique_ptr<wire::NetHandle> handle) {
+                  std::unique_ptr<wire::NetHandle> handle) noexcept {
+  std::list<Pending> one;
+  if (!quietly([&] { one.emplace_back(); })) return (void)handle.release();  // still in use
+  one.front() = {std::move(plugin), device, std::move(handle), now_ns() + kReapPatience};
   Reaper& all = reaper();
   std::lock_guard lock(all.mu);
-  all.pending.push_back({std::move(plugin), device, std::move(handle), now_ns() + kReapPatience});
+  all.pending.splice(all.pending.end(), one);
   if (all.exiting || (all.thread != 0 && !hangs_locked(all))) return;
   all.thread = ++all.last_thread;
   all.in_call_since = 0;
-  std::thread(run, all.thread).detach();
+  std::thread thread;
+  if (start_thread(&thread, "a thread that ends connects",
+                   [number = all.thread] { quietly([&] { run(number); }); }))
+    thread.detach();
+  else
+    all.thread = 0;
 }
 
 }  // namespace tcpx::net

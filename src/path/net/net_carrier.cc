@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/caught.h"
 #include "base/ids.h"
 #include "base/text.h"
 #include "path/net/connect_reaper.h"
@@ -339,7 +340,7 @@ std::string NetCarrier::stalled(Nanos now, Nanos patience) const {
 // ---- the end -------------------------------------------------------------------------------
 
 void NetCarrier::close_comms() {
-  send_.close([this](TxFrame* frame) { host_->payload_sent(frame); });
+  send_.close([this](TxFrame* frame) { quietly([&] { host_->payload_sent(frame); }); });
   receive_.close();
   if (connecting_ != nullptr)
     reap_connect(settings_.plugin, settings_.device, std::move(connecting_));

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/forked.h"
 #include "base/text.h"
 #include "path/net/connect_reaper.h"
 #include "path/net/plugin_log.h"
@@ -60,6 +61,11 @@ Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
   static std::mutex mu;
   static std::map<std::string, std::shared_ptr<Plugin>>* const loaded =
       new std::map<std::string, std::shared_ptr<Plugin>>;
+  static const MadeHere made_here;
+  if (made_here.is_inherited())
+    return unavailable(
+        "this process was forked from one that had loaded a net plugin, whose threads are not "
+        "here; start the program anew (exec) to use one");
   std::vector<Candidate> candidates = plugin_candidates(request.path);
   if (candidates.empty()) return no_plugin_file();
   const Candidate& chosen = candidates.front();

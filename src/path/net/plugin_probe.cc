@@ -169,15 +169,15 @@ class Child {
     deadline_ = now_ns() + probe.patience;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return Status::system(errno, TCPX_BLAST_ENGINE, "pipe");
-    reader_ = Fd(ends[0]);
-    Fd writer(ends[1]);
+    reader_ = Fd(ends[0]);  // which the child closes, as all of ours
     pid_ = fork();
-    if (pid_ < 0) return Status::system(errno, TCPX_BLAST_ENGINE, "fork, to probe the net plugin");
     if (pid_ == 0) {
-      reader_.reset();
-      report_fd = writer.get();
+      report_fd = ends[1];
       child(library, calls, probe);
     }
+    int failed = errno;
+    close(ends[1]);
+    if (pid_ < 0) return Status::system(failed, TCPX_BLAST_ENGINE, "fork, to probe the net plugin");
     return {};
   }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/caught.h"
 #include "base/text.h"
 #include "path/tcp/payload_io.h"
 
@@ -132,7 +133,15 @@ void TcpLane::work() {
   if (more) loop_.make_hot(source_index_);
 }
 
-void TcpLane::flush(uint64_t budget_bytes) {
+void TcpLane::flush(uint64_t budget_bytes) noexcept {
+  try {
+    flush_or_throw(budget_bytes);
+  } catch (...) {
+    on_failure(caught(TCPX_BLAST_PEER));
+  }
+}
+
+void TcpLane::flush_or_throw(uint64_t budget_bytes) {
   if (!open_ || in_work_) return;
   in_work_ = true;
   sink_.fill();
@@ -168,7 +177,7 @@ bool TcpLane::receive(uint64_t budget) {
     ssize_t got = receive_some(&asked);
     if (got >= 0) counters_.receive_calls.fetch_add(1, std::memory_order_relaxed);
     if (got < 0) {
-      if (errno == EINTR) continue;
+      if (errno == EINTR || (errno == EFAULT && discard_unmapped())) continue;
       if (errno != EAGAIN)
         fail(io_error("receiving", errno));
       else
@@ -485,8 +494,14 @@ bool TcpLane::send(uint64_t budget) {
     message.msg_iovlen = gather(iov, &bytes);
     ssize_t sent = send_payload(fd_.get(), &message);
     counters_.send_calls.fetch_add(1, std::memory_order_relaxed);
+    if (sent < 0 && errno == EFAULT && message.msg_iovlen > 1) {
+      // Some part is not mapped any more. By itself, the first one shows whether it is that.
+      message.msg_iovlen = 1;
+      bytes = iov[0].iov_len;
+      sent = send_payload(fd_.get(), &message);
+    }
     if (sent < 0) {
-      if (errno == EINTR) continue;
+      if (errno == EINTR || (errno == EFAULT && abandon_unmapped())) continue;
       if (errno == EAGAIN) {
         writable_ = false;
         break;
@@ -503,8 +518,9 @@ bool TcpLane::send(uint64_t budget) {
     counters_.bytes_out.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
     total += static_cast<uint64_t>(sent);
     advance(static_cast<size_t>(sent));
-    // The kernel took less than offered: its buffer is full and will raise an edge.
-    if (static_cast<size_t>(sent) < bytes) writable_ = false;
+    // The kernel took less than offered: its buffer is full and will raise an edge. Or it came to
+    // memory that is not mapped, and will not: who has met such asks again.
+    if (static_cast<size_t>(sent) < bytes && !met_unmapped_) writable_ = false;
     if (first_ == nullptr || payload_credit() > 0) sink_.fill();
   }
   if (total > 0) counters_.last_send.store(now_ns(), std::memory_order_relaxed);
@@ -555,6 +571,11 @@ void TcpLane::frame_out(TxFrame* frame) {
   } else {
     sink_.on_sent(frame);
   }
+}
+
+void TcpLane::finish() {
+  finishing_ = true;
+  flush(kTurnBytes);
 }
 
 // ---- payload beside the stream ---------------------------------------------------------------
@@ -658,43 +679,6 @@ bool TcpLane::holds(const RxChunk* chunk) const {
 
 void TcpLane::forget_memory(const void* base, uint64_t length) {
   if (carrier_ != nullptr && open_) carrier_->forget_memory(base, length);
-}
-
-// ---- the end -------------------------------------------------------------------------------
-
-void TcpLane::finish() {
-  finishing_ = true;
-  flush(kTurnBytes);
-}
-
-void TcpLane::fail(const Status& status) {
-  close(status);
-}
-
-void TcpLane::close(const Status& status) {
-  if (!open_) return;
-  open_ = false;
-  if (engaged_) loop_.engage(-1);
-  if (watching_room_) loop_.watch_room(source_index_, fd_.get(), false);
-  loop_.remove(source_index_, fd_.get());
-  fd_.reset();
-  if (carrier_ != nullptr) carrier_->close();
-  while (first_ != nullptr) {
-    TxFrame* frame = first_;
-    first_ = frame->next;
-    if (frame->header.type != wire::FrameType::kCarrier) sink_.on_sent(frame);
-  }
-  last_ = nullptr;
-  messages_.clear();
-  sink_.on_down(status);
-  chunk_ = nullptr;
-}
-
-Status TcpLane::io_error(const char* what, int err) const {
-  if (err == ECONNRESET || err == EPIPE)
-    return lane_error(TCPX_PEER_DISCONNECTED, strf("{} broke the connection", remote_));
-  Status status = Status::system(err, TCPX_BLAST_LANE, strf("{} {}", what, remote_));
-  return lane_error(TCPX_PEER_DISCONNECTED, status.text());
 }
 
 }  // namespace tcpx

@@ -31,6 +31,7 @@ class TcpLane final : public Lane, private CarrierHost {
   void on_wake() override;
   bool on_hot() override;
   bool on_spin() override;
+  void on_failure(const Status& status) noexcept override;
 
   void queue(TxFrame* frame) override;
   bool unqueue(TxFrame* frame) override;
@@ -47,9 +48,9 @@ class TcpLane final : public Lane, private CarrierHost {
     if (open_) set_hold(why, true);
   }
   void resume_reading(ReadHold why) override;
-  void flush(uint64_t budget_bytes) override;
+  void flush(uint64_t budget_bytes) noexcept override;
   void finish() override;
-  void close(const Status& status) override;
+  void close(const Status& status) noexcept override;
   const char* path() const override;
   bool settled() const override { return way_.load() != Way::kUnsettled; }
   std::string interface() const override;
@@ -82,6 +83,7 @@ class TcpLane final : public Lane, private CarrierHost {
   void advance_landing(size_t bytes);
   bool held(ReadHold why) const { return (read_holds_ & static_cast<uint8_t>(why)) != 0; }
   void set_hold(ReadHold why, bool on);
+  bool discard_unmapped();
 
   // ---- CarrierHost ----
   void send_message(std::span<const uint8_t> bytes) override;
@@ -102,7 +104,9 @@ class TcpLane final : public Lane, private CarrierHost {
   size_t gather(iovec* iov, size_t* bytes);
   size_t gather_frame(TxFrame* frame, iovec* iov, size_t room, size_t* bytes);
   void advance(size_t bytes);
+  bool abandon_unmapped();
 
+  void flush_or_throw(uint64_t budget_bytes);
   void work();  // one turn of receiving, filling, sending
   void set_engaged();
   void watch_room();
@@ -144,6 +148,7 @@ class TcpLane final : public Lane, private CarrierHost {
   bool watching_room_ = false;
   bool finishing_ = false;
   bool silent_ = false;  // nothing is sent any more
+  bool met_unmapped_ = false;
   TxFrame* first_ = nullptr;
   TxFrame* last_ = nullptr;
   uint32_t queued_payload_frames_ = 0;

@@ -1,0 +1,78 @@
+// The end of an engine: goodbyes, then everything that has a thread.
+#include <chrono>
+#include <thread>
+
+#include "base/caught.h"
+#include "engine/engine.h"
+#include "engine/notice_queue.h"
+
+namespace tcpx {
+
+namespace {
+
+// A thread that a plugin holds may come back and find its lane, its peer and what they use.
+void leave_behind(std::shared_ptr<Peer> peer) {
+  static std::mutex mu;
+  static auto* const left = new std::vector<std::shared_ptr<Peer>>;
+  std::lock_guard lock(mu);
+  left->push_back(std::move(peer));
+}
+
+}  // namespace
+
+EngineCore::~EngineCore() {
+  {
+    std::lock_guard lock(mu_);
+    shutting_down_ = true;
+    arrived_.notify_all();
+  }
+  shared_.inbox->shut();
+  quietly([&] {  // with no memory left they see us close without a word
+    std::vector<std::shared_ptr<Peer>> peers;
+    {
+      std::lock_guard lock(mu_);
+      for (auto& [id, peer] : peers_) peers.push_back(peer);
+    }
+    say_goodbye(peers, peer_error(TCPX_SHUTDOWN, "the engine was destroyed"));
+  });
+  if (service_) service_->stop();
+  size_t hung = end_all();  // also those that came meanwhile
+  shared_.loops.clear();    // joins the threads
+  if (hung == 0) return;
+  shared_.log.error("{} threads hang in a net plugin and are left behind", hung);
+  shared_.defer = [](std::function<void()>) {};
+  shared_.hurry = [] {};
+  shared_owner_.release();
+}
+
+// Until nothing of them is left, but for lanes that a plugin does not let go: how many.
+size_t EngineCore::end_all() noexcept {
+  size_t hung = 0;
+  auto end = [&](const std::shared_ptr<Peer>& peer) {
+    peer->end_for_good(Status(TCPX_SHUTDOWN, TCPX_BLAST_PEER, "engine is gone"));
+    bool dismantled = false;
+    while (!quietly([&] { dismantled = peer->dismantle(kNever); }))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for want of memory
+    if (dismantled) return;
+    hung += peer->lanes_not_shut();
+    leave_behind(peer);
+  };
+  for (auto& peer : held_peers_) end(peer);
+  for (auto& [id, peer] : peers_) end(peer);
+  return hung;
+}
+
+// All of them together: a peer that is silent must not take the others' time.
+void EngineCore::say_goodbye(const std::vector<std::shared_ptr<Peer>>& peers,
+                             const Status& status) {
+  for (auto& peer : peers) peer->end_transfers(status);
+  Nanos give_up = now_ns() + kGoodbyePatience;
+  for (auto& peer : peers) peer->say_last_words(give_up);
+  for (auto& peer : peers) peer->send_byes();
+  give_up = now_ns() + kGoodbyePatience;
+  for (auto& peer : peers) peer->await_their_close(give_up);
+  for (auto& peer : peers) peer->end(status);
+  for (auto& peer : peers) peer->await_end();
+}
+
+}  // namespace tcpx

@@ -1,0 +1,74 @@
+// How a lane ends, and what does not end it: memory that is not there any more.
+#include "base/text.h"
+#include "engine/peer.h"
+#include "engine/peer_lane.h"
+
+namespace tcpx {
+
+namespace {
+constexpr Nanos kPlacingPatience = 5 * kSecond;
+}
+
+// ---- memory that was unmapped while it was registered ----------------------------------------
+
+tcpx_code PeerLane::on_unmapped(TxFrame* frame, const void* at) {
+  return memory_gone(frame->header, frame->header.type == wire::FrameType::kWrite, at);
+}
+
+tcpx_code PeerLane::on_unmapped(RxChunk* chunk, const void* at) {
+  return memory_gone(chunk->header, chunk->header.type == wire::FrameType::kData, at);
+}
+
+// `ours`: of a transfer of ours, which ends and says so. Of the peer's it is refused; here only the
+// log can tell whose mistake it is.
+tcpx_code PeerLane::memory_gone(const wire::Header& header, bool ours, const void* at) {
+  RegionView region;
+  bool known = shared_.regions.find_extent(static_cast<const uint8_t*>(at), 1, &region);
+  std::string text = strf(
+      "memory at {} is not mapped any more, but registered ({} bytes from {}); deregister a "
+      "region before its memory is freed",
+      at, known ? region.length : 0, static_cast<const void*>(region.base));
+  Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
+  if (entry != nullptr && entry->transfer != nullptr)
+    peer_.fail_transfer(entry->transfer, entry->transfer_id,
+                        transfer_error(TCPX_MEMORY_GONE, text));
+  else if (unmapped_lines_.allow(now_ns(), shared_.log))
+    shared_.log.warn("peer {} ({}): {} by the peer refused: {}", peer_.id(), escaped(peer_.name()),
+                     header.type == wire::FrameType::kWrite ? "a WRITE" : "a READ", text);
+  return TCPX_MEMORY_GONE;
+}
+
+// ---- the end of the lane -------------------------------------------------------------------
+
+// Allocates nothing itself. What others cannot do for want of memory ends the peer, which needs
+// none of it.
+void PeerLane::on_down(const Status& status) noexcept {
+  open_.store(false, std::memory_order_release);
+  // Nothing arrives or leaves through this lane any more, but what has arrived may still be
+  // placing: a chunk must not be asked for again while its first copy can still land.
+  quietly([&] {
+    for (Nanos give_up = now_ns() + kPlacingPatience; !placing_.empty() && now_ns() < give_up;)
+      drain_placings();
+  });
+  quietly([&] { lane_->each_receiving([this](RxChunk* chunk) { drop_chunk(chunk); }); });
+  for (Outstanding& entry : outstanding_) {
+    if (!entry.used) continue;
+    shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
+    if (entry.transfer) {
+      // A WRITE may still sit in the peer's receive buffer and land: it is sent again only after
+      // the peer has closed its end. A READ can be asked again at once.
+      auto& list = entry.is_read ? lost_reads_ : lost_writes_;
+      list.push_back({std::move(entry.transfer), entry.transfer_id, entry.chunk});
+    }
+    entry = {};
+  }
+  used_ = 0;
+  held_bytes_ = 0;
+  in_flight_.store(0, std::memory_order_relaxed);
+  notice_frames_.clear();
+  UnconfirmedWrites unconfirmed{std::move(lost_writes_), std::move(behind_), behind_answered_};
+  peer_.or_fail(
+      [&] { peer_.lane_lost(*this, status, std::move(unconfirmed), std::move(lost_reads_)); });
+}
+
+}  // namespace tcpx
