@@ -7,7 +7,7 @@
 
 namespace tcpx {
 
-bool NoticeQueue::push(uint64_t peer, std::vector<uint8_t>&& bytes) {
+bool NoticeQueue::push(uint64_t peer, MessageBytes&& bytes) {
   std::lock_guard lock(mu_);
   if (entries_.size() >= kMaxMessages || bytes.size() > kMaxBytes - bytes_) return false;
   bytes_ += bytes.size();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/message_bytes.h"
 #include "base/status.h"
 
 namespace tcpx {
@@ -20,7 +21,7 @@ class NoticeQueue {
   static constexpr uint64_t kMaxBytes = 1ull << 30;
 
   // False: the queue is full.
-  bool push(uint64_t peer, std::vector<uint8_t>&& bytes);
+  bool push(uint64_t peer, MessageBytes&& bytes);
   // Waits until the deadline; TCPX_IN_PROGRESS if nothing came, TCPX_BUFFER_TOO_SMALL leaves it.
   tcpx_code pop(Nanos deadline, uint64_t* peer, void* buffer, size_t* length);
   bool empty() const { return size_.load(std::memory_order_acquire) == 0; }
@@ -29,7 +30,7 @@ class NoticeQueue {
  private:
   struct Entry {
     uint64_t peer;
-    std::vector<uint8_t> bytes;
+    MessageBytes bytes;
   };
   std::mutex mu_;
   std::condition_variable changed_;

@@ -68,6 +68,8 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
     if (lanes_.size() <= index) lanes_.resize(index + 1);
     if (lanes_[index] != nullptr)
       return lane_error(TCPX_PROTOCOL_ERROR, strf("lane {} exists already", index));
+    if (given_up_lanes_.has(index))
+      return lane_error(TCPX_PEER_DISCONNECTED, strf("the peer gave lane {} up already", index));
     lanes_[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
     lane = lanes_[index].get();
     kept = lanes_.keep();
@@ -85,7 +87,7 @@ void Peer::expect_lanes(uint32_t lanes) {
 bool Peer::may_join(uint32_t index) {
   std::lock_guard lock(mu);
   return state_ != State::kEnded && index > 0 && index < expected_lanes_ &&
-         (index >= lanes_.size() || lanes_[index] == nullptr);
+         (index >= lanes_.size() || lanes_[index] == nullptr) && !given_up_lanes_.has(index);
 }
 
 void Peer::connected(std::function<void()> on_up) {
@@ -155,6 +157,7 @@ Status Peer::wait_connected(Nanos deadline) {
 }
 
 void Peer::ask_end(const Status& status) noexcept {
+  if (end_asked_.exchange(true)) return;
   or_fail([&] { shared_.defer([self = shared_from_this(), status] { self->end(status); }); });
 }
 

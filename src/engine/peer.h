@@ -19,6 +19,7 @@
 #include "base/line_limit.h"
 #include "engine/lane_answers.h"
 #include "engine/lane_report.h"
+#include "engine/lane_bits.h"
 #include "engine/lane_set.h"
 #include "engine/peer_lane.h"
 #include "engine/refusal_budget.h"
@@ -142,9 +143,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void fail_transfer(const std::shared_ptr<TransferState>& transfer, uint64_t post,
                      const Status& status);
   void notice_confirmed(uint64_t id, tcpx_code code);
-  tcpx_code notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes);
+  tcpx_code notice_arrived(uint64_t id, MessageBytes&& bytes);
   Status notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code);
-  tcpx_code notice_behind_arrived(std::vector<uint8_t>&& bytes);
+  tcpx_code notice_behind_arrived(MessageBytes&& bytes);
   void hear_epoch(uint64_t of_peer);
   void epoch_was_heard(uint64_t ours);
   void lane_down_asked(uint32_t index);
@@ -214,7 +215,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void fail_locked(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void send_again_locked(const std::vector<ChunkWork>& works);
   void queue_notice_locked(const std::shared_ptr<Notice>& notice);
-  bool push_notice_locked(std::vector<uint8_t>&& bytes);
+  bool push_notice_locked(MessageBytes&& bytes);
   void notice_behind_ended_locked(const std::shared_ptr<TransferState>& transfer, tcpx_code code);
   static void settle_by_notice_locked(TransferState& transfer, std::vector<ChunkWork>* chunks);
   size_t lone_notices_locked() const;
@@ -250,7 +251,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void given_up_lane_closed(uint32_t index);
   void ask_about_lane_locked(uint32_t index);
   void confirm_lane_locked(uint32_t index);
-  void queue_control_locked(const wire::Header& header);
   static Status peer_left();
   static Status let_go_locked(const TransferState& transfer, uint64_t post);
   void report_stalls(Nanos now);
@@ -290,11 +290,13 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint32_t left_ticks_ = 0, quiet_ticks_ = 0;  // since then; and without a byte on the other lanes
   uint64_t heard_leaving_ = 0;
   Nanos last_left_tick_ = 0;
-  uint64_t epoch_due_ = 0;                // one of ours it did not answer in time
-  bool end_done_ = false;                 // of state_ kEnded: lanes closed, transfers ended
-  std::vector<uint32_t> given_up_lanes_;  // by the peer, who waits until they are closed here
-  std::set<uint32_t> confirmed_lanes_;    // we have told the peer that they are
-  std::string connect_note_;              // why lanes are missing
+  uint64_t epoch_due_ = 0;              // one of ours it did not answer in time
+  bool end_done_ = false;               // of state_ kEnded: lanes closed, transfers ended
+  std::atomic<bool> end_asked_{false};  // the service thread knows
+  LaneBits given_up_lanes_;  // by the peer, who waits until they are closed here
+  LaneBits to_close_;        // of them
+  LaneBits confirmed_lanes_;  // we have told the peer that they are
+  std::string connect_note_;            // why lanes are missing
   std::string path_note_;
   Status refusal_;                   // a lane has not the required path: the end is on its way
   bool refusal_is_certain_ = false;  // not just the first sign of the peer's death, or the lane's
@@ -321,11 +323,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::atomic<bool> notices_waiting_{false};
   std::atomic<bool> chunks_waiting_{false};
   std::map<uint64_t, std::shared_ptr<Notice>> pending_notices_;  // not confirmed
+  size_t notices_out_ = 0;                                       // of them: on a lane
   uint64_t next_notice_id_ = 1;
   uint64_t notices_seen_below_ = 1;  // all smaller ids arrived
   std::set<uint64_t> notices_seen_;  // larger ones
 
-  std::deque<wire::Header> control_;
+  LaneBits to_ask_about_, to_confirm_;            // lanes, on any lane
   std::map<uint32_t, UnconfirmedWrites> limbo_;  // by lost lane
   uint32_t lanes_lost_ = 0;
   std::atomic<Nanos> last_stall_report_{0};

@@ -17,6 +17,11 @@ constexpr uint32_t kMinWindow = 2;
 constexpr uint32_t kFirstWindow = 4;  // before a rate is known
 constexpr Nanos kRateSpan = kMilli;
 constexpr uint64_t kLongWrite = 64u << 10;
+// Of chunk_frames_.
+bool is_chunk(wire::FrameType type) {
+  return type == wire::FrameType::kWrite || type == wire::FrameType::kRead ||
+         type == wire::FrameType::kData;
+}
 
 }  // namespace
 
@@ -34,8 +39,9 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
   lost_reads_.reserve(peer.window());
   placing_.reserve(peer.window() + 1);
   // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
-  for (uint32_t i = 0; i < 2 * peer.window(); ++i) free_frames_.push_back(add_frame());
-  for (uint32_t i = 0; i < 4; ++i) free_chunks_.push_back(add_chunk());
+  chunk_frames_.fill(2 * peer.window());
+  small_frames_.fill(2 * peer.window());
+  chunks_.fill(4);
 }
 
 PeerLane::~PeerLane() = default;
@@ -177,7 +183,7 @@ uint64_t PeerLane::send_chunk(ChunkWork work) {
   const Chunk& chunk = transfer.plan.chunks[work.chunk];
   auto entry = std::find_if(outstanding_.begin(), outstanding_.end(),
                             [](const Outstanding& e) { return !e.used; });
-  TxFrame* frame = new_frame();
+  TxFrame* frame = chunk_frames_.take();
   bool is_read = transfer.plan.op == TCPX_READ;
   frame->header.type = is_read ? wire::FrameType::kRead : wire::FrameType::kWrite;
   frame->header.transfer = work.transfer_id;
@@ -301,6 +307,7 @@ void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
   ack.status = static_cast<uint16_t>(code);
   ack.transfer = chunk->header.transfer;
   ack.chunk = chunk->header.chunk;
+  --writes_in_;
   send_small(ack);
 }
 
@@ -309,7 +316,8 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
   if (serving() >= outstanding_.size() + lane_->sends_done_late())
     return peer_error(TCPX_PROTOCOL_ERROR,
                       strf("more than {} reads outstanding on one lane", serving()));
-  TxFrame* frame = new_frame();
+  TxFrame* frame = chunk_frames_.take();
+  frame->header.type = wire::FrameType::kData;
   frame->header.transfer = header.transfer;
   frame->header.chunk = header.chunk;
   RegionUser user{peer_.id(), header.aux};
@@ -329,7 +337,6 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
     }
     if (piece.length > 0) frame->payload.push_back({memory, piece.length});
   }
-  frame->header.type = wire::FrameType::kData;
   frame->header.payload_bytes = header.payload_bytes;
   frame->pieces.assign(pieces.begin(), pieces.end());
   serving_.fetch_add(1, std::memory_order_relaxed);
@@ -362,7 +369,14 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
     }
     waiting_staging_ = false;
   }
-  RxChunk* chunk = new_chunk();
+  // In the stream they come one by one. Beside it their heads can run ahead, as far as the window.
+  bool is_write = header.type == wire::FrameType::kWrite;
+  if (is_write && writes_in_ >= outstanding_.size()) {
+    if (staging != nullptr) shared_.placer->release(staging);
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      strf("more than {} writes outstanding on one lane", writes_in_));
+  }
+  RxChunk* chunk = chunks_.take();
   chunk->header = header;
   chunk->staging = staging;
   Status status;
@@ -370,10 +384,9 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
     chunk->discard = true;
     chunk->refusal = TCPX_LIMIT;
   } else if (notice) {
-    chunk->message.resize(header.payload_bytes);
-    if (header.payload_bytes > 0)
-      chunk->landing.push_back({chunk->message.data(), chunk->message.size()});
-  } else if (header.type == wire::FrameType::kWrite) {
+    if (header.payload_bytes > 0) extend_landing(chunk);
+  } else if (is_write) {
+    ++writes_in_;
     chunk->pieces.assign(pieces.begin(), pieces.end());
     write_head(chunk);
   } else {
@@ -480,14 +493,8 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
   }
 }
 
-void PeerLane::send_small(wire::Header header) {
-  if (!open()) return;
-  TxFrame* frame = new_frame();
-  frame->header = header;
-  lane_->queue(frame);
-}
-
 void PeerLane::on_sent(TxFrame* frame) {
+  if (frame->header.is_answer()) answer_sent();
   if (frame->header.type == wire::FrameType::kData)
     serving_.fetch_sub(1, std::memory_order_relaxed);
   if (frame->header.is_notice()) notice_frames_.erase(frame);
@@ -537,47 +544,13 @@ std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
 
 // ---- pools ---------------------------------------------------------------------------------
 
-TxFrame* PeerLane::add_frame() {
-  all_frames_.push_back(std::make_unique<TxFrame>());
-  free_frames_.reserve(all_frames_.capacity());
-  TxFrame* frame = all_frames_.back().get();
-  frame->payload.reserve(4);
-  frame->pieces.reserve(4);
-  return frame;
-}
-
-RxChunk* PeerLane::add_chunk() {
-  all_chunks_.push_back(std::make_unique<RxChunk>());
-  free_chunks_.reserve(all_chunks_.capacity());
-  RxChunk* chunk = all_chunks_.back().get();
-  for (auto* list : {&chunk->destination, &chunk->landing}) list->reserve(4);
-  chunk->pieces.reserve(4);
-  return chunk;
-}
-
-TxFrame* PeerLane::new_frame() {
-  if (free_frames_.empty()) return add_frame();
-  TxFrame* frame = free_frames_.back();
-  free_frames_.pop_back();
-  return frame;
-}
-
 void PeerLane::drop_frame(TxFrame* frame) {
-  frame->reset();
-  free_frames_.push_back(frame);
-}
-
-RxChunk* PeerLane::new_chunk() {
-  if (free_chunks_.empty()) return add_chunk();
-  RxChunk* chunk = free_chunks_.back();
-  free_chunks_.pop_back();
-  return chunk;
+  (is_chunk(frame->header.type) ? chunk_frames_ : small_frames_).give(frame);
 }
 
 void PeerLane::drop_chunk(RxChunk* chunk) {
   if (chunk->staging != nullptr) shared_.placer->release(chunk->staging);
-  chunk->reset();
-  free_chunks_.push_back(chunk);
+  chunks_.give(chunk);
 }
 
 }  // namespace tcpx

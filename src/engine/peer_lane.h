@@ -10,9 +10,11 @@
 
 #include "base/caught.h"
 #include "base/line_limit.h"
+#include "engine/pool.h"
 #include "engine/shared.h"
 #include "engine/transfer.h"
 #include "path/lane.h"
+#include "wire/handshake.h"
 
 namespace tcpx {
 
@@ -52,6 +54,9 @@ struct NoticesBrought {
 
 class PeerLane final : public LaneSink {
  public:
+  // Notifications by themselves without an answer, of all lanes to a peer.
+  static constexpr size_t kMostNotices = 128;
+
   // `loop`: one of the engine's, or one that this lane alone uses.
   PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop);
   ~PeerLane() override;
@@ -113,6 +118,8 @@ class PeerLane final : public LaneSink {
     if (counters.read_holds.load(std::memory_order_relaxed) != 0) return now_ns();
     return counters.last_receive.load(std::memory_order_relaxed);
   }
+  // Since when the peer has not read its answers, so that we do not read it; 0: it does.
+  Nanos unread_since() const { return unread_since_.load(std::memory_order_relaxed); }
   uint64_t bytes_heard() const {
     return lane_->counters().bytes_in.load(std::memory_order_relaxed);
   }
@@ -147,6 +154,7 @@ class PeerLane final : public LaneSink {
   Status on_frame(const wire::Header& header, std::span<const wire::Piece> pieces) override;
   Status on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
                  RxChunk** chunk) override;
+  void extend_landing(RxChunk* chunk) override;
   Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) override;
   tcpx_code on_unmapped(TxFrame* frame, const void* at) override;
   tcpx_code on_unmapped(RxChunk* chunk, const void* at) override;
@@ -176,6 +184,14 @@ class PeerLane final : public LaneSink {
   // What the peer can tell of a lane that is lost; and what is sent in vain if a chunk was refused.
   static constexpr size_t kMostBehind = 64, kLongestBehind = 64u << 10;
 
+  // Answers that wait to be sent at most. A peer that follows the protocol never has so many
+  // questions without an answer on a lane: its window, notifications by themselves and behind data,
+  // a ping and lanes that it lost. So two of them that ask each other as much as they can never
+  // stop reading each other.
+  size_t most_answers() const {
+    return outstanding_.size() + kMostNotices + kMostBehind + wire::kMaxLanes + 16;
+  }
+
   uint32_t serving() const { return serving_.load(std::memory_order_relaxed); }
   bool touches_memory(const Outstanding& entry) const;
   // Our chunks.
@@ -201,6 +217,8 @@ class PeerLane final : public LaneSink {
   // Small frames.
   void send_ping();
   void send_small(wire::Header header);
+  void answer_queued();
+  void answer_sent();
   void send_notice(std::shared_ptr<Notice> notice);
   void send_notice_behind(std::shared_ptr<Notice> notice, const Outstanding& last_chunk);
   void queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice);
@@ -209,11 +227,7 @@ class PeerLane final : public LaneSink {
   tcpx_code take_notice_behind(RxChunk* chunk);
   Status notice_behind_answered(const wire::Header& header);
 
-  TxFrame* add_frame();
-  RxChunk* add_chunk();
-  TxFrame* new_frame();
   void drop_frame(TxFrame* frame);
-  RxChunk* new_chunk();
   void drop_chunk(RxChunk* chunk);
 
   Peer& peer_;
@@ -245,7 +259,10 @@ class PeerLane final : public LaneSink {
   std::vector<ChunkWork> lost_writes_, lost_reads_;  // room for what was outstanding at the end
   uint32_t used_ = 0;
   std::atomic<uint32_t> serving_{0};  // kData frames queued for the peer
-  std::vector<RxChunk*> placing_;     // in order of arrival
+  uint32_t writes_in_ = 0;            // of the peer, not answered
+  size_t answers_ = 0;                // queued
+  std::atomic<Nanos> unread_since_{0};
+  std::vector<RxChunk*> placing_;  // in order of arrival
   uint64_t payload_received_ = 0;
   std::atomic<double> rate_{0};  // smoothed; written in the exclusive section
   uint64_t held_bytes_ = 0;      // outstanding
@@ -253,11 +270,9 @@ class PeerLane final : public LaneSink {
   Nanos measured_since_ = 0;     // of answered_bytes_
   uint64_t answered_bytes_ = 0;
 
-  // Pools: filled once, then nothing is allocated.
-  std::vector<std::unique_ptr<TxFrame>> all_frames_;
-  std::vector<TxFrame*> free_frames_;
-  std::vector<std::unique_ptr<RxChunk>> all_chunks_;
-  std::vector<RxChunk*> free_chunks_;
+  Pool<TxFrame> chunk_frames_;  // kWrite, kRead, kData: at most two windows
+  Pool<TxFrame> small_frames_;  // all others: answers, and what we are owed one for
+  Pool<RxChunk> chunks_;
   std::vector<wire::Piece> scratch_;
   std::map<TxFrame*, std::shared_ptr<Notice>> notice_frames_;
 

@@ -66,6 +66,10 @@ void PeerLane::on_down(const Status& status) noexcept {
   held_bytes_ = 0;
   in_flight_.store(0, std::memory_order_relaxed);
   notice_frames_.clear();
+  // A peer that has ended is remembered for a while, and its lanes with it: they keep nothing.
+  chunk_frames_.drain();
+  small_frames_.drain();
+  chunks_.drain();
   UnconfirmedWrites unconfirmed{std::move(lost_writes_), std::move(behind_), behind_answered_};
   peer_.or_fail(
       [&] { peer_.lane_lost(*this, status, std::move(unconfirmed), std::move(lost_reads_)); });

@@ -70,9 +70,8 @@ size_t PeerLane::revoke(uint64_t region) {
   });
   for (RxChunk* chunk : placing_)
     if (chunk->ticket != 0 && names(chunk->pieces)) ++moving;
-  for (size_t i = 0; i < all_frames_.size(); ++i) {  // send_small may add frames
-    TxFrame* frame = all_frames_[i].get();
-    if (frame->header.type != wire::FrameType::kData || !names(frame->pieces)) continue;
+  chunk_frames_.each([&](TxFrame* frame) {
+    if (frame->header.type != wire::FrameType::kData || !names(frame->pieces)) return;
     if (lane_->unqueue(frame)) {
       wire::Header failed;
       failed.type = wire::FrameType::kReadFailed;
@@ -86,7 +85,7 @@ size_t PeerLane::revoke(uint64_t region) {
     } else if (!lane_->abandon(frame, TCPX_STALE_REGION)) {
       ++moving;
     }
-  }
+  });
   return moving;
 }
 

@@ -1,12 +1,21 @@
 // Notifications on one lane: by themselves, and directly behind the data of their WRITE.
+#include <algorithm>
+
 #include "base/text.h"
 #include "engine/peer.h"
 #include "engine/peer_lane.h"
 
 namespace tcpx {
 
+namespace {
+
+// Of a notification that has been announced; then as much again as has come.
+constexpr uint64_t kFirstMessageBytes = 64u << 10;
+
+}  // namespace
+
 void PeerLane::send_notice(std::shared_ptr<Notice> notice) {
-  TxFrame* frame = new_frame();
+  TxFrame* frame = small_frames_.take();
   frame->header.type = wire::FrameType::kNotify;
   frame->header.transfer = notice->id;
   queue_notice(frame, std::move(notice));
@@ -18,6 +27,16 @@ void PeerLane::queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice) {
     frame->payload.push_back({notice->bytes.data(), notice->bytes.size()});
   notice_frames_[frame] = std::move(notice);
   lane_->queue(frame);
+}
+
+void PeerLane::extend_landing(RxChunk* chunk) {
+  MessageBytes& message = chunk->message;
+  size_t have = message.size();
+  size_t bytes = std::min<uint64_t>(chunk->header.payload_bytes,
+                                    std::max<uint64_t>(2 * have, kFirstMessageBytes));
+  message.reserve(bytes);
+  message.resize(bytes);
+  chunk->landing.assign(1, {message.data() + have, bytes - have});
 }
 
 void PeerLane::notice_received(RxChunk* chunk) {
@@ -46,7 +65,7 @@ bool PeerLane::takes_notice_behind(const TransferState& transfer) const {
 }
 
 void PeerLane::send_notice_behind(std::shared_ptr<Notice> notice, const Outstanding& last_chunk) {
-  TxFrame* frame = new_frame();
+  TxFrame* frame = small_frames_.take();
   frame->header.type = wire::FrameType::kNotifyBehind;
   frame->header.transfer = last_chunk.transfer_id;
   frame->header.chunk = sent_.chunks;

@@ -1,5 +1,6 @@
 // What was on a lane that is lost goes on over the others, once it cannot land twice.
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "engine/peer.h"
@@ -9,12 +10,23 @@ namespace tcpx {
 bool Peer::next_control(wire::Header* out) {
   if (!control_waiting_.load(std::memory_order_acquire)) return false;
   std::lock_guard lock(mu);
-  if (control_.empty()) {
+  *out = {};
+  if (!to_ask_about_.empty()) {
+    out->type = wire::FrameType::kLaneDown;
+    out->chunk = to_ask_about_.take_first();
+    return true;
+  }
+  if (to_confirm_.empty()) {
     control_waiting_.store(false, std::memory_order_relaxed);
     return false;
   }
-  *out = control_.front();
-  control_.pop_front();
+  uint32_t index = to_confirm_.take_first();
+  out->type = wire::FrameType::kLaneDownAck;
+  out->chunk = index;
+  if (index < lanes_.size() && lanes_[index]) {
+    out->aux = lanes_[index]->notices_brought().count;
+    out->transfer = lanes_[index]->notices_brought().delivered;
+  }
   return true;
 }
 
@@ -79,10 +91,12 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites wri
       // The same question again for every lane not yet confirmed, and our confirmations: they may
       // have been on this one.
       for (auto& [index, unconfirmed] : limbo_) ask_about_lane_locked(index);
-      for (uint32_t index : confirmed_lanes_) confirm_lane_locked(index);
+      for (LaneBits again = confirmed_lanes_; !again.empty();)
+        confirm_lane_locked(again.take_first());
       for (auto& [id, notice] : pending_notices_)
         if (notice->lane == lane.index()) {
           notice->lane = UINT32_MAX;
+          --notices_out_;
           notices_.push_back(notice);
           notices_waiting_.store(true, std::memory_order_release);
         }
@@ -100,34 +114,25 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites wri
 }
 
 void Peer::ask_about_lane_locked(uint32_t index) {
-  wire::Header header;
-  header.type = wire::FrameType::kLaneDown;
-  header.chunk = index;
-  queue_control_locked(header);
+  to_ask_about_.add(index);
+  control_waiting_.store(true, std::memory_order_release);
 }
 
 void Peer::confirm_lane_locked(uint32_t index) {
-  wire::Header header;
-  header.type = wire::FrameType::kLaneDownAck;
-  header.chunk = index;
-  if (index < lanes_.size() && lanes_[index]) {
-    header.aux = lanes_[index]->notices_brought().count;
-    header.transfer = lanes_[index]->notices_brought().delivered;
-  }
-  queue_control_locked(header);
-}
-
-void Peer::queue_control_locked(const wire::Header& header) {
-  control_.push_back(header);
+  to_confirm_.add(index);
   control_waiting_.store(true, std::memory_order_release);
 }
 
 // The peer gave this lane up. Our end is closed before we confirm, so nothing more lands through
-// it. Closing has to happen in that lane's loop, so the service thread does it.
+// it. Closing has to happen in that lane's loop, so the service thread does it, once: a peer that
+// says it again is told again, by the lane that brought it.
 void Peer::lane_down_asked(uint32_t index) {
   {
     std::lock_guard lock(mu);
-    given_up_lanes_.push_back(index);
+    if (confirmed_lanes_.has(index)) return confirm_lane_locked(index);
+    if (given_up_lanes_.has(index)) return;
+    given_up_lanes_.add(index);
+    to_close_.add(index);
   }
   shared_.defer(
       [self = shared_from_this()] { self->or_fail([&] { self->close_given_up_lanes(); }); });
@@ -135,12 +140,13 @@ void Peer::lane_down_asked(uint32_t index) {
 
 // In its loop: nobody waits for a lane whose thread is busy.
 void Peer::close_given_up_lanes() {
-  std::vector<uint32_t> indices;
+  LaneBits to_close;
   {
     std::lock_guard lock(mu);
-    indices.swap(given_up_lanes_);
+    to_close = std::exchange(to_close_, {});
   }
-  for (uint32_t index : indices) {
+  while (!to_close.empty()) {
+    uint32_t index = to_close.take_first();
     PeerLane* lane = nullptr;
     LanesKept kept;
     {
@@ -161,7 +167,7 @@ void Peer::close_given_up_lanes() {
 
 void Peer::given_up_lane_closed(uint32_t index) {
   std::lock_guard lock(mu);
-  confirmed_lanes_.insert(index);
+  confirmed_lanes_.add(index);
   confirm_lane_locked(index);
   if (PeerLane* carrier = lane_for_small_locked()) carrier->wake();
 }

@@ -56,6 +56,9 @@ std::shared_ptr<Notice> Peer::next_notice(PeerLane& lane) {
   std::lock_guard lock(mu);
   if (notices_.empty()) notices_waiting_.store(false, std::memory_order_relaxed);
   if (state_ != State::kUp || notices_.empty()) return nullptr;
+  // The rest follows as these are confirmed: the peer need not hold an answer for each of them.
+  if (notices_out_ >= PeerLane::kMostNotices) return nullptr;
+  ++notices_out_;
   std::shared_ptr<Notice> notice = std::move(notices_.front());
   notices_.pop_front();
   notice->lane = lane.index();
@@ -69,6 +72,7 @@ void Peer::notice_confirmed(uint64_t id, tcpx_code code) {
   if (found == pending_notices_.end()) return;
   std::shared_ptr<Notice> notice = std::move(found->second);
   pending_notices_.erase(found);
+  if (notice->lane != UINT32_MAX) --notices_out_;
   if (pending_notices_.empty()) changed_.notify_all();
   notice->confirmed = true;
   if (code != TCPX_OK) notice->status = notice_refused(code);
@@ -87,7 +91,7 @@ size_t Peer::lone_notices_locked() const {
                                            [](auto& entry) { return entry.second->is_lone(); }));
 }
 
-tcpx_code Peer::notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes) {
+tcpx_code Peer::notice_arrived(uint64_t id, MessageBytes&& bytes) {
   std::lock_guard lock(mu);
   if (id < notices_seen_below_ || notices_seen_.count(id) > 0) {
     shared_.counters.notification_repeats.fetch_add(1);
@@ -102,7 +106,7 @@ tcpx_code Peer::notice_arrived(uint64_t id, std::vector<uint8_t>&& bytes) {
   return TCPX_OK;
 }
 
-bool Peer::push_notice_locked(std::vector<uint8_t>&& bytes) {
+bool Peer::push_notice_locked(MessageBytes&& bytes) {
   if (!shared_.inbox->push(id_, std::move(bytes))) return false;
   shared_.counters.notifications_in.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -112,7 +116,7 @@ bool Peer::push_notice_locked(std::vector<uint8_t>&& bytes) {
 
 // Sent once, on one lane, so it needs no id. What becomes of it when the lane is lost: see
 // lane_down_confirmed.
-tcpx_code Peer::notice_behind_arrived(std::vector<uint8_t>&& bytes) {
+tcpx_code Peer::notice_behind_arrived(MessageBytes&& bytes) {
   std::lock_guard lock(mu);
   return push_notice_locked(std::move(bytes)) ? TCPX_OK : TCPX_LIMIT;
 }

@@ -134,6 +134,12 @@ void Peer::watch_lanes(Nanos now) {
   for (PeerLane* lane : open) {
     Nanos heard = std::max(lane->last_heard(), quiet_until_);
     if (now - lane->last_heard() > options.keepalive) lane->ask_ping();
+    if (Nanos since = lane->unread_since(); since != 0 && now - since > options.lane_timeout)
+      lane->ask_if_answered(all.kept(), [lane, unread = now - since] {
+        lane->lane().close(
+            lane_error(TCPX_PEER_TIMEOUT,
+                       strf("the peer has not read its answers for {} ms", unread / kMilli)));
+      });
     if (open.size() > 1 && latest - heard > options.lane_timeout)
       lane->ask_if_answered(all.kept(), [lane, silent = now - heard] {
         lane->lane().close(lane_error(

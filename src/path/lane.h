@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/message_bytes.h"
 #include "base/status.h"
 #include "path/loop.h"
 #include "wire/frame.h"
@@ -54,8 +55,8 @@ struct RxChunk {
   bool discard = false;            // receive and drop what is left
   tcpx_code refusal = TCPX_OK;     // why it is dropped
   uint8_t* staging = nullptr;
-  uint64_t ticket = 0;           // of a placing under way
-  std::vector<uint8_t> message;  // payload of a notification
+  uint64_t ticket = 0;   // of a placing under way
+  MessageBytes message;  // payload of a notification, as far as it has come
 
   void reset();
 };
@@ -63,8 +64,9 @@ struct RxChunk {
 // Why a lane is not read although bytes may wait in its socket. Each reason is set and lifted by
 // itself; the lane is read when there is none. What is sent goes on meanwhile.
 enum class ReadHold : uint8_t {
-  kNoSlot = 1,    // the sink had no place for a chunk
-  kRefusals = 4,  // the peer names memory that it may not use, again and again
+  kNoSlot = 1,         // the sink had no place for a chunk
+  kUnreadAnswers = 2,  // the peer asks and does not read what it is answered
+  kRefusals = 4,       // the peer names memory that it may not use, again and again
 };
 
 class LaneSink {
@@ -76,6 +78,9 @@ class LaneSink {
   // no receive slot is free, ask again through resume_reading(ReadHold::kNoSlot).
   virtual Status on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
                          RxChunk** chunk) = 0;
+  // The landing of `chunk` is full and more is to come: a landing may be shorter than its payload,
+  // so that memory is taken as bytes arrive and not because a head announced them.
+  virtual void extend_landing(RxChunk* chunk) = 0;
   // All payload of `chunk` arrived (or was dropped); the sender's verdict is in the trailer.
   virtual Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) = 0;
   // The memory of a frame on its way out, or where a chunk lands, is not mapped any more; `at` or
@@ -133,6 +138,8 @@ class Lane : public LoopSource {
   virtual void release(RxChunk* chunk) = 0;
   virtual void hold_reading(ReadHold why) = 0;
   virtual void resume_reading(ReadHold why) = 0;
+  // Nothing is sent any more: answers need not be queued.
+  virtual bool silent() const = 0;
   // Sends what can be sent now. Throws nothing: on_failure().
   virtual void flush(uint64_t budget_bytes) noexcept = 0;
   // No more frames will be queued; the peer sees the end of the stream after the last one.

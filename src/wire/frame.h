@@ -81,6 +81,12 @@ struct Header {
            type == FrameType::kCarrier;
   }
   bool is_notice() const { return type == FrameType::kNotify || type == FrameType::kNotifyBehind; }
+  // Every one of them was asked for by a frame of the other side.
+  bool is_answer() const {
+    return type == FrameType::kAck || type == FrameType::kReadFailed ||
+           type == FrameType::kNotifyAck || type == FrameType::kNotifyBehindAck ||
+           type == FrameType::kLaneDownAck || type == FrameType::kPong;
+  }
   size_t table_bytes() const { return piece_count > 1 ? piece_count * kPieceBytes : 0; }
 };
 

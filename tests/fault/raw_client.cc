@@ -102,6 +102,22 @@ bool RawClient::send_trailer(tcpx_code status) {
   return socket_.send(bytes);
 }
 
+std::vector<uint8_t> RawClient::burst(wire::Header header, size_t count) {
+  size_t each = wire::kHeaderBytes + (header.has_payload() ? wire::kTrailerBytes : 0);
+  std::vector<uint8_t> bytes(each * count);
+  for (size_t i = 0; i < count; ++i) {
+    uint8_t* at = bytes.data() + i * each;
+    header.sequence = last_sent_ = sequence_++;
+    wire::encode_header(header, std::span<uint8_t, wire::kHeaderBytes>(at, wire::kHeaderBytes));
+    if (header.has_payload())
+      wire::encode_trailer(
+          {TCPX_OK, last_sent_},
+          std::span<uint8_t, wire::kTrailerBytes>(at + wire::kHeaderBytes, wire::kTrailerBytes));
+    if (header.type == wire::FrameType::kNotify) ++header.transfer;
+  }
+  return bytes;
+}
+
 bool RawClient::send(wire::Header header, std::span<const wire::Piece> pieces,
                      std::span<const uint8_t> payload) {
   if (pieces.size() == 1) header.piece = pieces[0];

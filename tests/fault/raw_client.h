@@ -74,6 +74,8 @@ class RawClient {
             std::span<const uint8_t> payload = {});
   bool send_header(wire::Header header);
   bool send_trailer(tcpx_code status = TCPX_OK);
+  // `count` such frames, without payload, as bytes. They are the next ones to be sent.
+  std::vector<uint8_t> burst(wire::Header header, size_t count);
   // The next frame that is not a ping (those are answered); empty: closed or silent.
   std::optional<Frame> receive(Ms limit = patience(3'000));
   std::optional<Frame> receive_type(wire::FrameType type, Ms limit = patience(3'000));

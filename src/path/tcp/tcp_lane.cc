@@ -236,13 +236,11 @@ ssize_t TcpLane::receive_some(size_t* asked) {
       return discard_payload(fd_.get(), payload_left_);
     }
     for (size_t i = landing_at_; i < chunk_->landing.size(); ++i) {
-      if (count == kMaxIov) {
-        complete = false;
-        break;
-      }
+      if (count == kMaxIov) break;
       iov[count++] = chunk_->landing[i];
       bytes += chunk_->landing[i].iov_len;
     }
+    complete = bytes == payload_left_;
   }
   if (complete) {
     iov[count++] = {ahead_ + ahead_got_, sizeof ahead_ - ahead_got_};
@@ -268,7 +266,13 @@ Status TcpLane::consume(size_t bytes) {
     size_t part = std::min<uint64_t>(bytes, payload_left_);
     payload_left_ -= part;
     bytes -= part;
-    if (!chunk_->discard) advance_landing(part);
+    if (!chunk_->discard) {
+      advance_landing(part);
+      if (payload_left_ > 0 && landing_at_ == chunk_->landing.size()) {
+        landing_at_ = 0;
+        sink_.extend_landing(chunk_);
+      }
+    }
   }
   ahead_got_ += bytes;
   return consume_ahead();
@@ -351,12 +355,16 @@ void TcpLane::set_hold(ReadHold why, bool on) {
   counters_.read_holds.store(read_holds_, std::memory_order_relaxed);
 }
 
+void TcpLane::hold_reading(ReadHold why) {
+  if (open_) set_hold(why, true);
+}
+
 void TcpLane::resume_reading(ReadHold why) {
   if (!open_ || !held(why)) return;
   set_hold(why, false);
-  Status status;
-  if (why == ReadHold::kNoSlot) status = dispatch_head();  // it found no place
-  if (!status) return fail(status);
+  // The head that found no place is still to be handled.
+  if (why == ReadHold::kNoSlot)
+    if (Status status = dispatch_head(); !status) return fail(status);
   if (open_ && read_holds_ == 0) loop_.make_hot(source_index_);
 }
 
@@ -513,6 +521,7 @@ bool TcpLane::send(uint64_t budget) {
       // The peer closed. What it said before, a goodbye perhaps, is still there to be read; the
       // reader meets the end behind it.
       silent_ = readable_ = end_hint_ = true;
+      set_hold(ReadHold::kUnreadAnswers, false);  // nobody is answered any more
       return true;
     }
     counters_.bytes_out.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);

@@ -44,10 +44,9 @@ class TcpLane final : public Lane, private CarrierHost {
   bool holds(const RxChunk* chunk) const override;
   void forget_memory(const void* base, uint64_t length) override;
   void release(RxChunk*) override {}  // the stream has no slots
-  void hold_reading(ReadHold why) override {
-    if (open_) set_hold(why, true);
-  }
+  void hold_reading(ReadHold why) override;
   void resume_reading(ReadHold why) override;
+  bool silent() const override { return silent_; }
   void flush(uint64_t budget_bytes) noexcept override;
   void finish() override;
   void close(const Status& status) noexcept override;
