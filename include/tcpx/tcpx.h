@@ -289,7 +289,8 @@ TCPX_API const char* tcpx_transfer_error(tcpx_transfer* transfer);
 /* ---- notifications ------------------------------------------------------------------------ */
 
 /* Any bytes, also none; exactly once or an error. Waits for the peer's confirmation; with a timeout
- * of 0 it does not, and TCPX_DEADLINE says that the notification is on its way. */
+ * of 0 it does not, and TCPX_DEADLINE says that the notification is on its way. TCPX_LIMIT: it was
+ * not sent, too many wait until the peer's application reads (option outbox_bytes). */
 TCPX_API tcpx_code tcpx_notify(tcpx_engine* engine, tcpx_peer peer, const void* bytes,
                                size_t length, int64_t timeout_ms);
 /* Oldest notification received. On entry *length is the buffer's size. TCPX_IN_PROGRESS if none

@@ -301,6 +301,10 @@ nixl_status_t TcpxEngine::genNotif(const std::string& agent, const std::string& 
   // being connected to.
   tcpx_code code = tcpx_notify(engine_.raw(), connection->peer, bytes.data(), bytes.size(), 0);
   if (code == TCPX_OK || code == TCPX_DEADLINE) return NIXL_SUCCESS;
+  if (code == TCPX_LIMIT) {  // the caller may try again and again: no line for each
+    log_.log(TCPX_LOG_DEBUG, "notifying " + quoted(agent) + ": " + tcpx_last_error());
+    return to_nixl(code);
+  }
   return failed(code, "notifying " + quoted(agent));
 }
 

@@ -44,6 +44,8 @@ struct EngineOptions {
   uint32_t max_half_open = 256;       // connections that have not proved themselves yet
   uint32_t max_peers = 4096;
   uint64_t max_notify_bytes = 16 << 20;
+  uint64_t inbox_bytes = 256 << 20;    // notifications that wait for our application
+  uint64_t outbox_bytes = 256 << 20;   // per peer: those that wait for its
   uint64_t socket_buffer = 0;          // SO_SNDBUF/SO_RCVBUF; 0: the kernel tunes it
   std::string require_path;            // a transfer fails rather than use another path
   std::string allow_path = "tcp,net";  // comma-separated

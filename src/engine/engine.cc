@@ -43,7 +43,9 @@ EngineCore::EngineCore(Config config, Log log, Placer* placer)
   shared_.options = config_.options;
   shared_.log = log;
   shared_.placer = placer;
-  shared_.inbox = std::make_unique<NoticeQueue>();
+  const EngineOptions& options = shared_.options;
+  shared_.inbox = std::make_unique<NoticeQueue>(
+      std::max(options.inbox_bytes, options.max_notify_bytes + NoticeQueue::kEntryBytes));
   tick_scratch_.reserve(64);
 }
 

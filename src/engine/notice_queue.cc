@@ -7,11 +7,36 @@
 
 namespace tcpx {
 
-bool NoticeQueue::push(uint64_t peer, MessageBytes&& bytes) {
+bool NoticeQueue::reserve_locked(InboxShare& share, uint64_t bytes) {
+  if (!fits(bytes)) return false;
+  uint64_t cost = bytes + kEntryBytes, free = capacity_ - held_;
+  // The longest ones need an empty queue.
+  if (held_ > 0 && (cost > free || share.held > free - cost)) return false;
+  share.held += cost;
+  held_ += cost;
+  return true;
+}
+
+void NoticeQueue::give_back_locked(InboxShare& share, uint64_t bytes) {
+  share.held -= bytes + kEntryBytes;
+  held_ -= bytes + kEntryBytes;
+}
+
+bool NoticeQueue::reserve(InboxShare& share, uint64_t bytes) {
   std::lock_guard lock(mu_);
-  if (entries_.size() >= kMaxMessages || bytes.size() > kMaxBytes - bytes_) return false;
-  bytes_ += bytes.size();
-  entries_.push_back({peer, std::move(bytes)});
+  return reserve_locked(share, bytes);
+}
+
+void NoticeQueue::give_back(InboxShare& share, uint64_t bytes) {
+  std::lock_guard lock(mu_);
+  give_back_locked(share, bytes);
+}
+
+bool NoticeQueue::push(const std::shared_ptr<InboxShare>& share, MessageBytes&& bytes,
+                       bool reserved) {
+  std::lock_guard lock(mu_);
+  if (!reserved && !reserve_locked(*share, bytes.size())) return false;
+  entries_.push_back({share, std::move(bytes)});
   size_.store(entries_.size(), std::memory_order_release);
   changed_.notify_one();
   return true;
@@ -26,8 +51,8 @@ tcpx_code NoticeQueue::pop(Nanos deadline, uint64_t* peer, void* buffer, size_t*
   *length = entry.bytes.size();
   if (entry.bytes.size() > room) return TCPX_BUFFER_TOO_SMALL;
   if (!entry.bytes.empty()) memcpy(buffer, entry.bytes.data(), entry.bytes.size());
-  if (peer != nullptr) *peer = entry.peer;
-  bytes_ -= entry.bytes.size();
+  if (peer != nullptr) *peer = entry.share->peer;
+  give_back_locked(*entry.share, entry.bytes.size());
   entries_.pop_front();
   size_.store(entries_.size(), std::memory_order_release);
   return TCPX_OK;

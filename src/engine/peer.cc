@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "base/text.h"
@@ -25,7 +26,10 @@ Status with_blast(const Status& status, tcpx_blast blast) {
 }  // namespace
 
 Peer::Peer(EngineShared& shared, uint64_t id, bool came_to_us)
-    : inbound(came_to_us), shared_(shared), id_(id) {
+    : inbound(came_to_us),
+      shared_(shared),
+      id_(id),
+      inbox_share_(std::make_shared<InboxShare>(id)) {
   run_queue_.reserve(64);
   live_.reserve(64);
 }

@@ -6,11 +6,9 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +19,8 @@
 #include "engine/lane_report.h"
 #include "engine/lane_bits.h"
 #include "engine/lane_set.h"
+#include "engine/notice_queue.h"
+#include "engine/notices_seen.h"
 #include "engine/peer_lane.h"
 #include "engine/refusal_budget.h"
 #include "engine/shared.h"
@@ -39,6 +39,7 @@ struct Notice {
   bool left_alone = false;  // whoever sent it waits no longer
   Status status;
   uint32_t lane = UINT32_MAX;  // carries it now; none: queued
+  uint64_t outbox_bytes = 0;   // what it takes of the outbox
   std::condition_variable ended;
 
   // Nobody else will hear how it ended.
@@ -143,9 +144,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void fail_transfer(const std::shared_ptr<TransferState>& transfer, uint64_t post,
                      const Status& status);
   void notice_confirmed(uint64_t id, tcpx_code code);
-  tcpx_code notice_arrived(uint64_t id, MessageBytes&& bytes);
+  bool notice_fits(uint64_t bytes) const;     // ever
+  bool reserve_notice(uint64_t bytes);        // room in our inbox for one that is arriving
+  void notice_does_not_come(uint64_t bytes);  // although it was reserved
+  tcpx_code notice_arrived(uint64_t id, MessageBytes&& bytes, bool reserved);
   Status notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code);
-  tcpx_code notice_behind_arrived(MessageBytes&& bytes);
+  tcpx_code notice_behind_arrived(MessageBytes&& bytes, bool reserved);
   void hear_epoch(uint64_t of_peer);
   void epoch_was_heard(uint64_t ours);
   void lane_down_asked(uint32_t index);
@@ -215,7 +219,14 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void fail_locked(const std::shared_ptr<TransferState>& transfer, const Status& status);
   void send_again_locked(const std::vector<ChunkWork>& works);
   void queue_notice_locked(const std::shared_ptr<Notice>& notice);
-  bool push_notice_locked(MessageBytes&& bytes);
+  bool outbox_takes_locked(uint64_t bytes) const;
+  void notice_back_locked(Notice& notice);
+  void send_notice_again_locked(const std::shared_ptr<Notice>& notice);
+  void notice_held_back_locked(const std::shared_ptr<Notice>& notice);
+  void forget_notice_locked(const std::shared_ptr<Notice>& notice);
+  void withdraw_notice_locked(const std::shared_ptr<Notice>& notice);
+  void end_notice_pause(Nanos now);
+  bool push_notice_locked(MessageBytes&& bytes, bool reserved);
   void notice_behind_ended_locked(const std::shared_ptr<TransferState>& transfer, tcpx_code code);
   static void settle_by_notice_locked(TransferState& transfer, std::vector<ChunkWork>* chunks);
   size_t lone_notices_locked() const;
@@ -268,6 +279,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   EngineShared& shared_;
   const uint64_t id_;
+  const std::shared_ptr<InboxShare> inbox_share_;
   std::atomic<tcpx_code> failure_{TCPX_OK};            // to be ended with it by the service thread
   std::atomic<Nanos> polled_at_{0};                    // when the last poll of a transfer returned
   std::atomic<uint64_t> epoch_of_peer_{kFirstEpoch};   // the latest it told us
@@ -316,7 +328,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint32_t next_round_robin_ = 0;
   uint32_t expected_lanes_ = 0;
 
-  std::deque<std::shared_ptr<Notice>> notices_;  // to send
+  std::map<uint64_t, std::shared_ptr<Notice>> notices_;  // to send, by id
   // Lanes ask in every turn, and mostly there is nothing: they need not take the lock for that. Set
   // with the lock held before a lane is woken, taken back by who finds nothing.
   std::atomic<bool> control_waiting_{false};
@@ -324,9 +336,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::atomic<bool> chunks_waiting_{false};
   std::map<uint64_t, std::shared_ptr<Notice>> pending_notices_;  // not confirmed
   size_t notices_out_ = 0;                                       // of them: on a lane
+  uint64_t notice_bytes_out_ = 0;
+  uint64_t outbox_held_ = 0;        // by those without a transfer
+  Nanos notice_pause_ = 0;          // the peer had no room at last, and is asked this rarely
+  Nanos notices_paused_until_ = 0;  // 0: they are not
   uint64_t next_notice_id_ = 1;
-  uint64_t notices_seen_below_ = 1;  // all smaller ids arrived
-  std::set<uint64_t> notices_seen_;  // larger ones
+  NoticesSeen notices_seen_;
 
   LaneBits to_ask_about_, to_confirm_;            // lanes, on any lane
   std::map<uint32_t, UnconfirmedWrites> limbo_;  // by lost lane

@@ -56,7 +56,7 @@ Status PeerLane::start(const LaneFactory& factory) {
     try {
       lane_ = factory(loop_, *this);
       rail_.store(std::hash<std::string>()(lane_->interface()), std::memory_order_relaxed);
-      *status = lane_->start(std::shared_ptr<LoopSource>(keep, lane_.get()));
+      *status = lane_->start(std::shared_ptr<LoopSource>(keep, lane_.get()), peer_.id());
     } catch (...) {
       lane_.reset();  // with its socket: the other side must not wait for it
       *status = caught(TCPX_BLAST_LANE);
@@ -380,11 +380,8 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
   chunk->header = header;
   chunk->staging = staging;
   Status status;
-  if (notice && header.payload_bytes > shared_.options.max_notify_bytes) {
-    chunk->discard = true;
-    chunk->refusal = TCPX_LIMIT;
-  } else if (notice) {
-    if (header.payload_bytes > 0) extend_landing(chunk);
+  if (notice) {
+    notice_head(chunk);
   } else if (is_write) {
     ++writes_in_;
     chunk->pieces.assign(pieces.begin(), pieces.end());
@@ -550,6 +547,7 @@ void PeerLane::drop_frame(TxFrame* frame) {
 
 void PeerLane::drop_chunk(RxChunk* chunk) {
   if (chunk->staging != nullptr) shared_.placer->release(chunk->staging);
+  if (chunk->reserved) peer_.notice_does_not_come(chunk->header.payload_bytes);
   chunks_.give(chunk);
 }
 

@@ -222,6 +222,7 @@ class PeerLane final : public LaneSink {
   void send_notice(std::shared_ptr<Notice> notice);
   void send_notice_behind(std::shared_ptr<Notice> notice, const Outstanding& last_chunk);
   void queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice);
+  void notice_head(RxChunk* chunk);
   void notice_received(RxChunk* chunk);
   void notice_behind_received(RxChunk* chunk);
   tcpx_code take_notice_behind(RxChunk* chunk);

@@ -1,5 +1,6 @@
 // Notifications on one lane: by themselves, and directly behind the data of their WRITE.
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "engine/peer.h"
@@ -29,6 +30,20 @@ void PeerLane::queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice) {
   lane_->queue(frame);
 }
 
+// Where a notification goes. A long one has its place in the inbox before it arrives, so that all
+// lanes together hold no more than the inbox has room for.
+void PeerLane::notice_head(RxChunk* chunk) {
+  uint64_t bytes = chunk->header.payload_bytes;
+  if (!peer_.notice_fits(bytes)) {
+    chunk->refusal = TCPX_LIMIT;
+  } else if (bytes > kFirstMessageBytes) {
+    chunk->reserved = peer_.reserve_notice(bytes);
+    if (!chunk->reserved) chunk->refusal = TCPX_BUSY;
+  }
+  chunk->discard = chunk->refusal != TCPX_OK;
+  if (!chunk->discard && bytes > 0) extend_landing(chunk);
+}
+
 void PeerLane::extend_landing(RxChunk* chunk) {
   MessageBytes& message = chunk->message;
   size_t have = message.size();
@@ -47,7 +62,8 @@ void PeerLane::notice_received(RxChunk* chunk) {
     ack.transfer = chunk->header.transfer;
     ack.status = static_cast<uint16_t>(
         chunk->discard ? chunk->refusal
-                       : peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message)));
+                       : peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message),
+                                              std::exchange(chunk->reserved, false)));
     send_small(ack);
   }
   drop_chunk(chunk);
@@ -89,7 +105,8 @@ tcpx_code PeerLane::take_notice_behind(RxChunk* chunk) {
   if (!placing_.empty() || bye_sent_) return TCPX_BUSY;
   if (chunk->discard) return chunk->refusal;
   if (!placed_.are(chunk->header.transfer, chunk->header.chunk)) return TCPX_BUSY;
-  return peer_.notice_behind_arrived(std::move(chunk->message));
+  return peer_.notice_behind_arrived(std::move(chunk->message),
+                                     std::exchange(chunk->reserved, false));
 }
 
 Status PeerLane::notice_behind_answered(const wire::Header& header) {

@@ -94,12 +94,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites wri
       for (LaneBits again = confirmed_lanes_; !again.empty();)
         confirm_lane_locked(again.take_first());
       for (auto& [id, notice] : pending_notices_)
-        if (notice->lane == lane.index()) {
-          notice->lane = UINT32_MAX;
-          --notices_out_;
-          notices_.push_back(notice);
-          notices_waiting_.store(true, std::memory_order_release);
-        }
+        if (notice->lane == lane.index()) send_notice_again_locked(notice);
       for (auto& other : lanes_)
         if (other && other->open()) other->wake();
     }

@@ -1,5 +1,6 @@
 // Notifications to and from a peer: exactly once, whatever lanes are lost on the way.
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "base/wait.h"
@@ -12,17 +13,27 @@ namespace {
 
 Status notice_refused(tcpx_code code) {
   return transfer_error(code,
-                        "the peer could not take the notification: it is longer than its "
-                        "max_notify_bytes, or its application does not read them");
+                        "the peer does not take the notification: it is longer than its "
+                        "max_notify_bytes");
 }
 
+// What a queued notification takes beside its bytes.
+constexpr uint64_t kNoticeOverhead = 256;
+// Of all that are on lanes, unless it is a single one: what is sent in vain to a peer that has no
+// room.
+constexpr uint64_t kMostNoticeBytes = 16u << 20;
+// How long a peer without room is left alone.
+constexpr Nanos kFirstPause = 20 * kMilli, kLongestPause = 320 * kMilli;
+
 }  // namespace
+
+// ---- out -----------------------------------------------------------------------------------
 
 void Peer::queue_notice_locked(const std::shared_ptr<Notice>& notice) {
   notice->id = next_notice_id_++;
   pending_notices_[notice->id] = notice;
   try {
-    notices_.push_back(notice);
+    notices_[notice->id] = notice;
   } catch (...) {
     pending_notices_.erase(notice->id);
     throw;
@@ -31,13 +42,28 @@ void Peer::queue_notice_locked(const std::shared_ptr<Notice>& notice) {
   if (PeerLane* lane = lane_for_small_locked()) lane->wake();
 }
 
+// Those that nobody waits for must not heap up while the peer's application does not read.
+bool Peer::outbox_takes_locked(uint64_t bytes) const {
+  return outbox_held_ == 0 || outbox_held_ + bytes <= shared_.options.outbox_bytes;
+}
+
 Status Peer::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
   PeerLane* lane;
   LanesKept kept;
+  notice->outbox_bytes = notice->bytes.size() + kNoticeOverhead;
   {
-    std::lock_guard lock(mu);
+    std::unique_lock<std::mutex> lock(mu);
+    wait_until(changed_, lock, deadline, [&] {
+      return state_ == State::kEnded || outbox_takes_locked(notice->outbox_bytes);
+    });
     if (state_ == State::kEnded) return end_status_;
     kept = lanes_.keep();
+    if (!outbox_takes_locked(notice->outbox_bytes))
+      return peer_error(TCPX_LIMIT,
+                        strf("{} bytes of notifications wait until the peer's application reads "
+                             "(outbox_bytes is {}); this one was not sent",
+                             outbox_held_, shared_.options.outbox_bytes));
+    outbox_held_ += notice->outbox_bytes;
     queue_notice_locked(notice);
     lane = lane_for_small_locked();
   }
@@ -51,35 +77,98 @@ Status Peer::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
                     "may not be delivered");
 }
 
+// The oldest one that is not out. The rest follows as these are confirmed: the peer need not hold
+// an answer for each of them, nor remember more ids than a span, and one that has no room is not
+// sent many in vain.
 std::shared_ptr<Notice> Peer::next_notice(PeerLane& lane) {
   if (!notices_waiting_.load(std::memory_order_acquire)) return nullptr;
   std::lock_guard lock(mu);
-  if (notices_.empty()) notices_waiting_.store(false, std::memory_order_relaxed);
-  if (state_ != State::kUp || notices_.empty()) return nullptr;
-  // The rest follows as these are confirmed: the peer need not hold an answer for each of them.
-  if (notices_out_ >= PeerLane::kMostNotices) return nullptr;
-  ++notices_out_;
-  std::shared_ptr<Notice> notice = std::move(notices_.front());
-  notices_.pop_front();
+  auto first = notices_.begin();
+  bool ready = state_ == State::kUp && first != notices_.end() && notices_paused_until_ == 0;
+  if (ready) {
+    size_t most = notice_pause_ == 0 ? PeerLane::kMostNotices : 1;
+    ready =
+        notices_out_ < most && first->first - pending_notices_.begin()->first < NoticesSeen::kSpan;
+    if (notices_out_ > 0 && notice_bytes_out_ + first->second->bytes.size() > kMostNoticeBytes)
+      ready = false;
+  }
+  if (!ready) {  // until an answer comes, or the pause ends
+    notices_waiting_.store(state_ != State::kUp && !notices_.empty(), std::memory_order_relaxed);
+    return nullptr;
+  }
+  std::shared_ptr<Notice> notice = std::move(first->second);
+  notices_.erase(first);
   notice->lane = lane.index();
+  ++notices_out_;
+  notice_bytes_out_ += notice->bytes.size();
   shared_.counters.notifications_out.fetch_add(1, std::memory_order_relaxed);
   return notice;
+}
+
+// It is not, or no longer, on a lane.
+void Peer::notice_back_locked(Notice& notice) {
+  if (notice.lane == UINT32_MAX) return;
+  notice.lane = UINT32_MAX;
+  --notices_out_;
+  notice_bytes_out_ -= notice.bytes.size();
+}
+
+void Peer::send_notice_again_locked(const std::shared_ptr<Notice>& notice) {
+  notice_back_locked(*notice);
+  notices_[notice->id] = notice;
+  notices_waiting_.store(true, std::memory_order_release);
+}
+
+// The peer has no room for it now. Its application may read, so it comes again, a little later.
+void Peer::notice_held_back_locked(const std::shared_ptr<Notice>& notice) {
+  bool forgotten = notice->transfer != nullptr &&
+                   (!notice->transfer->live || notice->transfer->notice != notice);
+  if (forgotten) return forget_notice_locked(notice);
+  send_notice_again_locked(notice);
+  shared_.counters.notifications_held_back.fetch_add(1, std::memory_order_relaxed);
+  if (notices_paused_until_ != 0) return;  // one of several that were out
+  notice_pause_ = std::clamp(2 * notice_pause_, kFirstPause, kLongestPause);
+  notices_paused_until_ = now_ns() + notice_pause_;
+}
+
+void Peer::end_notice_pause(Nanos now) {
+  std::lock_guard lock(mu);
+  if (notices_paused_until_ == 0 || now < notices_paused_until_) return;
+  notices_paused_until_ = 0;
+  notices_waiting_.store(true, std::memory_order_release);
+  if (PeerLane* lane = lane_for_small_locked()) lane->wake();
+}
+
+void Peer::forget_notice_locked(const std::shared_ptr<Notice>& notice) {
+  notice_back_locked(*notice);
+  notices_.erase(notice->id);
+  pending_notices_.erase(notice->id);
+  outbox_held_ -= std::exchange(notice->outbox_bytes, 0);
+  notice->transfer.reset();
+  changed_.notify_all();
+}
+
+// The transfer it belongs to has failed: it is not sent if it has not been.
+void Peer::withdraw_notice_locked(const std::shared_ptr<Notice>& notice) {
+  if (notice->id != 0 && notice->lane == UINT32_MAX && !notice->confirmed)
+    forget_notice_locked(notice);
 }
 
 void Peer::notice_confirmed(uint64_t id, tcpx_code code) {
   std::lock_guard lock(mu);
   auto found = pending_notices_.find(id);
-  if (found == pending_notices_.end()) return;
-  std::shared_ptr<Notice> notice = std::move(found->second);
-  pending_notices_.erase(found);
-  if (notice->lane != UINT32_MAX) --notices_out_;
-  if (pending_notices_.empty()) changed_.notify_all();
+  if (found == pending_notices_.end() || found->second->lane == UINT32_MAX) return;
+  std::shared_ptr<Notice> notice = found->second;
+  if (!notices_.empty()) notices_waiting_.store(true, std::memory_order_release);
+  if (code == TCPX_BUSY) return notice_held_back_locked(notice);
+  notice_pause_ = 0;
+  std::shared_ptr<TransferState> transfer = notice->transfer;
+  forget_notice_locked(notice);
   notice->confirmed = true;
   if (code != TCPX_OK) notice->status = notice_refused(code);
-  if (code != TCPX_OK && notice->is_lone())
+  if (code != TCPX_OK && notice->left_alone && transfer == nullptr)
     shared_.log.warn("peer {} ({}): {}", id_, escaped(name_), notice->status.text());
   notice->ended.notify_all();
-  std::shared_ptr<TransferState> transfer = std::move(notice->transfer);
   if (transfer == nullptr || !transfer->live || transfer->notice != notice || transfer->ending)
     return;
   transfer->status = notice->status;
@@ -91,23 +180,35 @@ size_t Peer::lone_notices_locked() const {
                                            [](auto& entry) { return entry.second->is_lone(); }));
 }
 
-tcpx_code Peer::notice_arrived(uint64_t id, MessageBytes&& bytes) {
+// ---- in ------------------------------------------------------------------------------------
+
+bool Peer::notice_fits(uint64_t bytes) const {
+  return bytes <= shared_.options.max_notify_bytes && shared_.inbox->fits(bytes);
+}
+
+bool Peer::reserve_notice(uint64_t bytes) {
+  return shared_.inbox->reserve(*inbox_share_, bytes);
+}
+
+void Peer::notice_does_not_come(uint64_t bytes) {
+  shared_.inbox->give_back(*inbox_share_, bytes);
+}
+
+// TCPX_BUSY: there is no room, and it is not remembered: it may come again.
+tcpx_code Peer::notice_arrived(uint64_t id, MessageBytes&& bytes, bool reserved) {
   std::lock_guard lock(mu);
-  if (id < notices_seen_below_ || notices_seen_.count(id) > 0) {
+  if (notices_seen_.has(id)) {
+    if (reserved) notice_does_not_come(bytes.size());
     shared_.counters.notification_repeats.fetch_add(1);
     return TCPX_OK;  // sent again because a lane was lost; it is delivered already
   }
-  if (!push_notice_locked(std::move(bytes))) return TCPX_LIMIT;
-  notices_seen_.insert(id);
-  while (!notices_seen_.empty() && *notices_seen_.begin() == notices_seen_below_) {
-    notices_seen_.erase(notices_seen_.begin());
-    ++notices_seen_below_;
-  }
+  if (!push_notice_locked(std::move(bytes), reserved)) return TCPX_BUSY;
+  notices_seen_.add(id);
   return TCPX_OK;
 }
 
-bool Peer::push_notice_locked(MessageBytes&& bytes) {
-  if (!shared_.inbox->push(id_, std::move(bytes))) return false;
+bool Peer::push_notice_locked(MessageBytes&& bytes, bool reserved) {
+  if (!shared_.inbox->push(inbox_share_, std::move(bytes), reserved)) return false;
   shared_.counters.notifications_in.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -116,9 +217,9 @@ bool Peer::push_notice_locked(MessageBytes&& bytes) {
 
 // Sent once, on one lane, so it needs no id. What becomes of it when the lane is lost: see
 // lane_down_confirmed.
-tcpx_code Peer::notice_behind_arrived(MessageBytes&& bytes) {
+tcpx_code Peer::notice_behind_arrived(MessageBytes&& bytes, bool reserved) {
   std::lock_guard lock(mu);
-  return push_notice_locked(std::move(bytes)) ? TCPX_OK : TCPX_LIMIT;
+  return push_notice_locked(std::move(bytes), reserved) ? TCPX_OK : TCPX_BUSY;
 }
 
 Status Peer::notice_behind_confirmed(const NoticeBehind& notice, tcpx_code code) {

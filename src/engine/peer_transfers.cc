@@ -452,6 +452,7 @@ void Peer::finish_locked(TransferState& t, tcpx_code code) {
   if (t.plan.op == TCPX_WRITE) t.loose = t.in_flight + (t.notice_behind ? 1 : 0);
   t.close_at = kNever;
   t.asked.reset();
+  if (t.notice != nullptr && code != TCPX_OK) withdraw_notice_locked(t.notice);
   t.notice.reset();
   t.ended_at = now_ns();
   auto& counter =

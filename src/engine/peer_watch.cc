@@ -39,6 +39,7 @@ void Peer::tick(Nanos now) {
   }
   if (end_hung(now) || end_refused(now) || end_left(now)) return;
   or_fail([&] { close_given_up_lanes(); });
+  or_fail([&] { end_notice_pause(now); });
   expire_deadlines(now);
   advance_ends();
   if (in_a_call(now)) return;

@@ -108,6 +108,7 @@ Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_op
           {"notifications_in", get(c.notifications_in)},
           {"notifications_out", get(c.notifications_out)},
           {"notification_repeats", get(c.notification_repeats)},
+          {"notifications_held_back", get(c.notifications_held_back)},
           {"regions", shared.regions.size()},
           {"progress_threads", shared.loops.size()},
           {"progress_thread_cpus", cpus},

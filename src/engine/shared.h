@@ -46,6 +46,7 @@ struct EngineCounters {
   std::atomic<uint64_t> notifications_in{0};
   std::atomic<uint64_t> notifications_out{0};
   std::atomic<uint64_t> notification_repeats{0};
+  std::atomic<uint64_t> notifications_held_back{0};  // the peer had no room; sent again later
 };
 
 struct EngineShared {

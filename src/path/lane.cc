@@ -40,6 +40,7 @@ void RxChunk::reset() {
   staging = nullptr;
   ticket = 0;
   message = {};
+  reserved = false;
 }
 
 }  // namespace tcpx

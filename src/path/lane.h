@@ -55,8 +55,9 @@ struct RxChunk {
   bool discard = false;            // receive and drop what is left
   tcpx_code refusal = TCPX_OK;     // why it is dropped
   uint8_t* staging = nullptr;
-  uint64_t ticket = 0;   // of a placing under way
-  MessageBytes message;  // payload of a notification, as far as it has come
+  uint64_t ticket = 0;    // of a placing under way
+  MessageBytes message;   // payload of a notification, as far as it has come
+  bool reserved = false;  // there is room in the inbox for it
 
   void reset();
 };
@@ -115,8 +116,9 @@ struct LaneCounters {
 
 class Lane : public LoopSource {
  public:
-  // Joins its loop. `self` keeps the lane's owner alive while the loop knows it.
-  virtual Status start(std::shared_ptr<LoopSource> self) = 0;
+  // Joins its loop. `self` keeps the lane's owner alive while the loop knows it; lanes of one
+  // `owner` share its turns.
+  virtual Status start(std::shared_ptr<LoopSource> self, uint64_t owner) = 0;
   uint32_t source_index() const { return source_index_; }
 
   virtual void queue(TxFrame* frame) = 0;

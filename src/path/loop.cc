@@ -20,6 +20,9 @@ namespace tcpx {
 namespace {
 constexpr int kEventsPerPoll = 64;
 constexpr uint32_t kHotPollsPerEpoll = 8, kDirectPollsPerEpoll = 8;
+// What an owner may do in a round, in bytes of payload: as much as keeps the cost of going round
+// small, and where there are others, no more than they can wait for (70 us).
+constexpr uint64_t kTurn = 4u << 20, kSharedTurn = 512u << 10;
 // A gap this long between two polls of a spinning thread means something else had our core.
 constexpr Nanos kPreemptedGap = 300 * kMicro;
 // A sleep this short says that what we waited for was on its way when we gave up spinning.
@@ -340,12 +343,15 @@ bool Loop::has_pending() const {
 }
 
 bool Loop::poll_once(bool spinning) {
+  ++round_;
+  turn_over_ = false;
   bool busy = false;
   if (any_command_.load(std::memory_order_relaxed)) busy |= run_commands();
   if (any_wake_.load(std::memory_order_relaxed)) busy |= run_wakes();
   if (!hot_.empty()) busy |= run_hot();
   // A hot lane is polled directly; asking epoll as well every time would double its system calls.
-  if (!hot_.empty() && ++hot_polls_ % kHotPollsPerEpoll != 0) return true;
+  // Where one has done all it may, the others are asked for.
+  if (!hot_.empty() && !turn_over_ && ++hot_polls_ % kHotPollsPerEpoll != 0) return true;
   if (!busy && spinning && may_ask_directly())
     return with_source(last_heard_, [](LoopSource& source) { return source.on_spin(); });
   return poll_events(0) || busy;
@@ -437,10 +443,32 @@ bool Loop::run_wakes() {
 bool Loop::run_hot() {
   hot_scratch_.swap(hot_);
   for (uint32_t index : hot_scratch_) {
-    if (with_source(index, [](LoopSource& source) { return source.on_hot(); })) make_hot(index);
+    if (sources_[index] != nullptr && turn_left(index) == 0)
+      hot_late_.push_back(index);
+    else if (with_source(index, [](LoopSource& source) { return source.on_hot(); }))
+      make_hot(index);
   }
   hot_scratch_.clear();
+  // Whose owner had no more to spend is the first in the next round.
+  for (; !hot_late_.empty(); hot_late_.pop_back()) {
+    std::erase(hot_, hot_late_.back());
+    hot_.insert(hot_.begin(), hot_late_.back());
+  }
   return true;
+}
+
+uint64_t Loop::turn_left(uint32_t index) const {
+  const Turn& turn = turns_[turn_of_[index]];
+  uint64_t whole = owners_ > 1 ? kSharedTurn : kTurn;
+  uint64_t spent = turn.round == round_ ? turn.spent : 0;
+  return spent < whole ? whole - spent : 0;
+}
+
+void Loop::spend(uint32_t index, uint64_t cost) {
+  Turn& turn = turns_[turn_of_[index]];
+  turn.spent = cost + (turn.round == round_ ? turn.spent : 0);
+  turn.round = round_;
+  turn_over_ |= turn_left(index) == 0;
 }
 
 void Loop::make_hot(uint32_t index) {
@@ -449,17 +477,20 @@ void Loop::make_hot(uint32_t index) {
   hot_.push_back(index);
 }
 
-Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index) {
+Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index, uint64_t owner) {
   if (free_sources_.empty()) {
     if (sources_.size() == kMaxSources)
       return Status(TCPX_LIMIT, TCPX_BLAST_LANE, "65536 lanes on one progress loop");
     // Room first, so that nothing is allocated when a source becomes hot or leaves.
     size_t room = sources_.capacity() > sources_.size() ? sources_.capacity()
                                                         : std::max<size_t>(16, 2 * sources_.size());
-    for (auto* list : {&free_sources_, &hot_, &hot_scratch_}) list->reserve(room);
+    for (auto* list : {&free_sources_, &hot_, &hot_scratch_, &hot_late_, &turn_of_})
+      list->reserve(room);
+    turns_.reserve(room);
     sources_.reserve(room);
     free_sources_.push_back(static_cast<uint32_t>(sources_.size()));
     sources_.emplace_back();
+    turn_of_.emplace_back();
     wake_words_.store(static_cast<uint32_t>((sources_.size() + 63) / 64));
   }
   uint32_t slot = free_sources_.back();
@@ -470,6 +501,16 @@ Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index) {
     return Status::system(errno, TCPX_BLAST_LANE, "epoll_ctl");
   free_sources_.pop_back();
   sources_[slot] = std::move(source);
+  auto turn = std::find_if(turns_.begin(), turns_.end(),
+                           [&](const Turn& t) { return t.sources > 0 && t.owner == owner; });
+  if (turn == turns_.end()) {
+    turn = std::find_if(turns_.begin(), turns_.end(), [](const Turn& t) { return t.sources == 0; });
+    if (turn == turns_.end()) turn = turns_.emplace(turn);
+    *turn = {owner, 0, 0, 0};
+    ++owners_;
+  }
+  ++turn->sources;
+  turn_of_[slot] = static_cast<uint32_t>(turn - turns_.begin());
   *index = slot;
   return {};
 }
@@ -485,6 +526,7 @@ void Loop::watch_room(uint32_t index, int fd, bool on) {
 void Loop::remove(uint32_t index, int fd) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   sources_[index].reset();
+  if (--turns_[turn_of_[index]].sources == 0) --owners_;
   if (last_heard_ == index) last_heard_ = kNoSource;
   free_sources_.push_back(index);
   std::erase(hot_, index);

@@ -110,12 +110,18 @@ class Loop {
   bool poll_until(Stop&& stop, Nanos until, Idle idle);
 
   // ---- in the exclusive section ----
-  Status add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index);
+  // Sources of one owner take their turns together: an owner with 64 of them gets no more of the
+  // loop than one with a single source.
+  Status add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index, uint64_t owner = 0);
   void remove(uint32_t index, int fd);
   // Whether room to send is an event for this source. Off unless asked for: a peer that reads
   // makes room all the time, and each time would wake somebody who has nothing to send.
   void watch_room(uint32_t index, int fd, bool on);
   void make_hot(uint32_t index);
+  // How much the source may do in this round, in bytes of payload; handling a frame has its price,
+  // too. 0: its owner has had its turn; be hot, and come again in the next round.
+  uint64_t turn_left(uint32_t index) const;
+  void spend(uint32_t index, uint64_t cost);
   // The source that has heard something last is the one to ask while spinning.
   void heard(uint32_t index) { last_heard_ = index; }
   // Lanes say whether they expect traffic, so that the loop spins longer before it sleeps.
@@ -213,7 +219,18 @@ class Loop {
   std::vector<std::shared_ptr<LoopSource>> sources_;
   std::vector<uint32_t> free_sources_;
   std::vector<uint32_t> hot_;
-  std::vector<uint32_t> hot_scratch_;
+  std::vector<uint32_t> hot_scratch_, hot_late_;
+  struct Turn {
+    uint64_t owner = 0;
+    uint32_t sources = 0;
+    uint64_t round = 0;  // of `spent`
+    uint64_t spent = 0;
+  };
+  std::vector<Turn> turns_;
+  std::vector<uint32_t> turn_of_;  // by source
+  size_t owners_ = 0;
+  uint64_t round_ = 1;
+  bool turn_over_ = false;  // somebody's, in this round
   uint32_t hot_polls_ = 0;
   uint32_t last_heard_ = kNoSource;
   uint32_t direct_polls_ = 0;

@@ -5,7 +5,7 @@ an empty one that stands alone can."""
 import random
 import time
 
-from harness import NOTHING, case, require
+from harness import NIXL_ERRORS, NOTHING, case, require, status_name
 from transfer_test import pair
 
 MIB = 1 << 20
@@ -83,6 +83,30 @@ def notified_exactly_once(test, place):
     target.expect_all(wanted)
     target.expect_none()
     initiator.expect_none()
+
+
+@case(ucx="its receiver takes without a bound")
+def a_target_that_reads_late_gets_what_was_sent(test, place):
+    """Its inbox is full: messages wait at the sender, and one that it does not take either is an error."""
+    small = {"inbox_bytes": "2M", "max_notify_bytes": "256K", "outbox_bytes": "4M"}
+    target = test.target(place, params=test.params(**small))
+    initiator = test.here("initiator", params=test.params(**small))
+    initiator.load(target.metadata())
+    body, sent, refused = bytes(64 << 10), [], 0
+    for index in range(150):
+        message = b"%d " % index + body
+        try:
+            initiator.send("target", message)
+            sent.append(("initiator", message))
+        except NIXL_ERRORS as error:
+            require(status_name(error) == "NotAllowed", error)
+            refused += 1
+    require(refused > 0, "all of them were taken; nothing was held back")
+    require(len(sent) > 20, f"only {len(sent)} were taken")
+    target.expect_all(sent)
+    target.expect_none()
+    initiator.send("target", b"again")
+    target.expect("initiator", b"again")
 
 
 @case(core=True)

@@ -323,6 +323,49 @@ TEST(LoopEnd, CommandsAroundTheStopAllRunAndNeverOverlap) {
   }
 }
 
+// Spends all it may, every time, as a flooding peer's lane does.
+struct Busy final : LoopSource {
+  Busy(Loop& of, std::vector<int>& into, int me) : loop(of), order(into), name(me) {}
+  void on_events(uint32_t) override {}
+  void on_wake() override {}
+  bool on_hot() override {
+    order.push_back(name);
+    loop.spend(index, loop.turn_left(index));
+    return order.size() < 600;
+  }
+  Loop& loop;
+  std::vector<int>& order;
+  const int name;
+  uint32_t index = 0;
+};
+
+// One owner with many sources gets no more turns than one with a single source, and each of the
+// many gets as many as the others.
+TEST_F(LoopTest, OwnersTakeTurnsHoweverManySourcesTheyHave) {
+  constexpr int kMany = 8;
+  std::vector<int> order;
+  std::vector<std::shared_ptr<Busy>> all;
+  std::vector<Fd> fds;
+  loop->run_exclusive([&] {
+    for (int i = 0; i <= kMany; ++i) {
+      fds.emplace_back(dup(inside.get()));
+      all.push_back(std::make_shared<Busy>(*loop, order, i));
+      uint64_t owner = i < kMany ? 1 : 2;
+      ASSERT_TRUE(loop->add(fds.back().get(), all.back(), &all.back()->index, owner).ok());
+      loop->make_hot(all.back()->index);
+    }
+  });
+  loop->drive_until([&] { return order.size() >= 600; }, now_ns() + 5 * kSecond);
+  loop->run_exclusive([&] {
+    for (int i = 0; i <= kMany; ++i)
+      loop->remove(all[static_cast<size_t>(i)]->index, fds[static_cast<size_t>(i)].get());
+  });
+  std::vector<int> turns(kMany + 1);
+  for (size_t i = 0; i < 600; ++i) ++turns[static_cast<size_t>(order[i])];
+  EXPECT_NEAR(turns[kMany], 300, 10) << "the owner of one";
+  for (int i = 0; i < kMany; ++i) EXPECT_NEAR(turns[static_cast<size_t>(i)], 300 / kMany, 5) << i;
+}
+
 TEST_F(LoopTest, HotSourcesArePolledUntilTheySayNo) {
   source->hot = 1000;
   loop->run_exclusive([&] { loop->make_hot(index); });

@@ -177,6 +177,15 @@ struct BadValue {
   std::string text;
 };
 
+TEST(Options, ASocketBufferThatTheKernelCannotUseIsRefused) {
+  Config config;
+  const char* const none[] = {nullptr};
+  Status status = load_config({{"socket_buffer", "16K"}}, none, &config);
+  EXPECT_EQ(status.code(), TCPX_BAD_CONFIG);
+  EXPECT_NE(status.text().find("32K"), std::string::npos) << status.text();
+  EXPECT_TRUE(load_config({{"socket_buffer", "32K"}}, none, &config).ok());
+}
+
 TEST(OptionValues, BadOnesAreErrorsThatNameRowValueRangeAndExample) {
   const BadValue cases[] = {
       {"lanes", ""},

@@ -25,7 +25,7 @@ class TcpLane final : public Lane, private CarrierHost {
           std::unique_ptr<Carrier> carrier = nullptr);
   ~TcpLane() override;
 
-  Status start(std::shared_ptr<LoopSource> self) override;
+  Status start(std::shared_ptr<LoopSource> self, uint64_t owner) override;
 
   void on_events(uint32_t events) override;
   void on_wake() override;
@@ -141,6 +141,7 @@ class TcpLane final : public Lane, private CarrierHost {
   uint64_t payload_left_ = 0;
   size_t landing_at_ = 0;
   uint32_t expected_sequence_ = 0;
+  uint64_t handling_ = 0;  // cost of the frames of this turn
 
   // Sending.
   bool writable_ = false;
