@@ -272,7 +272,7 @@ bool Peer::dismantle(Nanos patience) {
   if (dismantled_) return true;
   past_lanes_ = std::move(reports);
   lanes_.let_go();
-  control_ = {};
+  to_ask_about_ = to_confirm_ = {};
   notices_seen_ = {};
   confirmed_lanes_ = {};
   run_queue_ = {};

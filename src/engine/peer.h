@@ -16,8 +16,8 @@
 #include "base/caught.h"
 #include "base/line_limit.h"
 #include "engine/lane_answers.h"
-#include "engine/lane_report.h"
 #include "engine/lane_bits.h"
+#include "engine/lane_report.h"
 #include "engine/lane_set.h"
 #include "engine/notice_queue.h"
 #include "engine/notices_seen.h"
@@ -305,9 +305,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint64_t epoch_due_ = 0;              // one of ours it did not answer in time
   bool end_done_ = false;               // of state_ kEnded: lanes closed, transfers ended
   std::atomic<bool> end_asked_{false};  // the service thread knows
-  LaneBits given_up_lanes_;  // by the peer, who waits until they are closed here
-  LaneBits to_close_;        // of them
-  LaneBits confirmed_lanes_;  // we have told the peer that they are
+  LaneBits given_up_lanes_;             // by the peer, who waits until they are closed here
+  LaneBits to_close_;                   // of them
+  LaneBits confirmed_lanes_;            // we have told the peer that they are
   std::string connect_note_;            // why lanes are missing
   std::string path_note_;
   Status refusal_;                   // a lane has not the required path: the end is on its way
@@ -343,7 +343,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint64_t next_notice_id_ = 1;
   NoticesSeen notices_seen_;
 
-  LaneBits to_ask_about_, to_confirm_;            // lanes, on any lane
+  LaneBits to_ask_about_, to_confirm_;           // lanes, on any lane
   std::map<uint32_t, UnconfirmedWrites> limbo_;  // by lost lane
   uint32_t lanes_lost_ = 0;
   std::atomic<Nanos> last_stall_report_{0};
