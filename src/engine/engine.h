@@ -78,6 +78,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void forget_ended_inbound_locked();
   Status retire_region(uint64_t region);
   std::vector<std::shared_ptr<Peer>> all_peers();
+  void pass_service(Nanos deadline);
   Status revoke_for(const std::shared_ptr<Peer>& peer, uint64_t region);
   void forget_grants(std::unique_ptr<const Grants> old);
   // Of a fence that begins now: when lanes that still hold memory are closed, and when it has

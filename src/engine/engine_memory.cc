@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/wait.h"
 #include "engine/engine.h"
 
 namespace tcpx {
@@ -33,15 +34,34 @@ Status EngineCore::suspend(uint64_t region) {
   return {};
 }
 
-// Peers are told, so that what they post from now on is not refused for nothing.
+// Peers are told, so that what they post from now on is not refused for nothing. One whose Welcome
+// still named the epoch before is among them when the service thread has been passed.
 Status EngineCore::resume(uint64_t region) {
   if (Status status = shared_.regions.resume(region, &shared_.epoch); !status) return status;
   uint64_t epoch = shared_.epoch.load();
+  Nanos give_up = now_ns() + kLongestResume;
+  pass_service(give_up);
   std::vector<std::shared_ptr<Peer>> peers = all_peers();
   for (auto& peer : peers) peer->tell_epoch();
-  Nanos give_up = now_ns() + kLongestResume;
   for (auto& peer : peers) peer->await_epoch_heard(epoch, give_up);
   return {};
+}
+
+// Returns when the service thread is through with what it is doing now.
+void EngineCore::pass_service(Nanos deadline) {
+  struct Passed {
+    std::mutex mu;
+    std::condition_variable changed;
+    bool done = false;
+  };
+  auto passed = std::make_shared<Passed>();
+  shared_.defer([passed] {
+    std::lock_guard lock(passed->mu);
+    passed->done = true;
+    passed->changed.notify_all();
+  });
+  std::unique_lock lock(passed->mu);
+  wait_until(passed->changed, lock, deadline, [&] { return passed->done; });
 }
 
 std::vector<std::shared_ptr<Peer>> EngineCore::all_peers() {
