@@ -42,6 +42,14 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
   chunk_frames_.fill(2 * peer.window());
   small_frames_.fill(2 * peer.window());
   chunks_.fill(4);
+  chunk_frames_.each([](TxFrame* frame) {
+    frame->payload.reserve(4);
+    frame->pieces.reserve(4);
+  });
+  chunks_.each([](RxChunk* chunk) {
+    for (auto* list : {&chunk->destination, &chunk->landing}) list->reserve(4);
+    chunk->pieces.reserve(4);
+  });
 }
 
 PeerLane::~PeerLane() = default;
