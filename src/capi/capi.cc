@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <new>
 
@@ -38,13 +39,19 @@ struct tcpx_transfer {
 
 namespace {
 
-thread_local std::string last_error;
+// Plain bytes: a string would have a destructor, and where memory is out glibc ends the process
+// rather than not run one at a thread's end.
+thread_local char last_error[1024];
 thread_local tcpx_blast last_blast = TCPX_BLAST_NOTHING;
+
+void set_last_error(const Status& status) {
+  snprintf(last_error, sizeof last_error, "%s", status.text().c_str());
+  last_blast = status.blast();
+}
 
 tcpx_code report(const Status& status) {
   if (status.ok() || status.code() == TCPX_IN_PROGRESS) return status.code();
-  last_error = status.text();
-  last_blast = status.blast();
+  set_last_error(status);
   return status.code();
 }
 
@@ -58,9 +65,7 @@ tcpx_code guarded(F&& f) noexcept {
       return report(f());
   } catch (...) {
     Status status = tcpx::caught(TCPX_BLAST_NOTHING);
-    last_error.clear();
-    tcpx::quietly([&] { last_error = status.text(); });  // of want of memory: needs none
-    last_blast = status.blast();
+    set_last_error(status);
     return status.code();
   }
 }
@@ -100,7 +105,7 @@ Nanos deadline_of(int64_t timeout_ms, tcpx_engine* engine) {
 }
 
 Status copy_out(const void* bytes, size_t size, void* buffer, size_t* length) {
-  size_t room = *length;
+  size_t room = buffer == nullptr ? 0 : *length;
   *length = size;
   if (size > room) return tcpx::bad_call(TCPX_BUFFER_TOO_SMALL, strf("{} bytes are needed", size));
   if (size > 0) memcpy(buffer, bytes, size);
@@ -135,7 +140,7 @@ const char* tcpx_code_name(tcpx_code code) {
   return tcpx::code_name(code);
 }
 const char* tcpx_last_error(void) {
-  return last_error.c_str();
+  return last_error;
 }
 tcpx_blast tcpx_last_blast(void) {
   return last_blast;

@@ -98,7 +98,7 @@ bool PeerLane::in_loop(std::function<void()> f, Nanos patience) {
 Loop::Asked PeerLane::ask_shut(const Status& status) {
   return loop_.ask([this, status, keep = peer_.shared_from_this()] {
     shut(status);
-    peer_.lane_shut();
+    keep->lane_shut();  // the lane may be gone: who sees that it is shut may free it
   });
 }
 

@@ -30,8 +30,10 @@ Options small_inbox() {
 TEST(NoticeFlow, ALateReaderGetsAllOfThemOnceAndInOrder) {
   Pair pair(loopback_options({{"lanes", "1"}}), small_inbox());
   constexpr int kMany = 200;
-  for (int i = 0; i < kMany; ++i)
-    ASSERT_EQ(pair.a.notify(pair.b_at_a, numbered(i), Ms{0}).code(), TCPX_DEADLINE) << i;
+  for (int i = 0; i < kMany; ++i) {  // nobody waits; the first ones may be confirmed all the same
+    tcpx_code code = pair.a.notify(pair.b_at_a, numbered(i), Ms{0}).code();
+    ASSERT_TRUE(code == TCPX_DEADLINE || code == TCPX_OK) << i << " " << code;
+  }
   ASSERT_TRUE(eventually([&] { return counter(pair.a, "notifications_held_back") > 2; }));
   EXPECT_LT(counter(pair.b, "notifications_in"), 60u) << "the rest waits at the sender";
   std::vector<int> seen = read_all(pair.b, kMany);
