@@ -148,14 +148,14 @@ TEST_F(NetFence, WhatAHangingCallHeldCanBeHadWhenItComesBack) {
 TEST_F(NetFence, AStoppedProcessDoesNotTakeItsOwnThreadsForHung) {
   for (int trial = 0; trial < 6; ++trial) {
     SCOPED_TRACE(trial);
-    start("", required({{"connect_timeout", "1s"}}));
+    start("", required({{"connect_timeout", time_option(1'000)}}));
     ASSERT_TRUE(succeeded(meet()));
     Transfer moving;
     ASSERT_TRUE(succeeded(engine.prepare(id, TCPX_WRITE, {{local.region, 0, kBytes}},
                                          {{&remote, 0, kBytes}}, &moving)));
     ASSERT_TRUE(succeeded(moving.post()));
     peer->freeze();
-    std::this_thread::sleep_for(Ms{1'300});
+    std::this_thread::sleep_for(patience(1'300));
     peer->thaw();
     (void)moving.wait(patience(2'000));
     Reply reply = peer->call("deregister m");
