@@ -55,6 +55,8 @@ class Carrier {
   virtual bool holds(const RxChunk* chunk) const = 0;
   // Chunks handed to receive() and not yet arrived.
   virtual void each_receiving(const std::function<void(RxChunk*)>& f) const = 0;
+  // Their owner has taken them back.
+  virtual void forget_receiving() = 0;
   // The memory is about to be deregistered and is not in use: nothing of it may stay registered.
   virtual void forget_memory(const void* base, uint64_t length) = 0;
   // Nothing is touched after this.

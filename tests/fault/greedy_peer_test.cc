@@ -53,6 +53,11 @@ class GreedyPeer : public ::testing::Test {
     }
     return out;
   }
+  // So that answers that are not read do not all fit into the kernel.
+  static void keep_little(RawClient& lane) {
+    int small = 64 << 10;
+    ::setsockopt(lane.socket().fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  }
   // Sends for as long as the other side takes it. How many bytes that were.
   static size_t flood(RawClient& lane, std::span<const uint8_t> bytes, Ms patience_with_it) {
     size_t sent = 0;
@@ -111,8 +116,7 @@ class UnreadAnswers : public GreedyPeer, public ::testing::WithParamInterface<Qu
 TEST_P(UnreadAnswers, AreFewAndThenTheLaneIsNotRead) {
   auto lanes = session(2);
   RawClient& lane = *lanes[1];
-  int small = 64 << 10;
-  ::setsockopt(lane.socket().fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  keep_little(lane);
   const size_t count = smaller_if_sanitized<size_t>(600'000, 200'000);
   wire::Header header = GetParam().header;
   if (header.type == FrameType::kWrite) {  // of no bytes
@@ -157,6 +161,7 @@ TEST_F(GreedyPeer, ALaneWhoseAnswersAreNeverReadIsGivenUp) {
   victim = std::make_unique<ProcessTarget>(4096, fault_options());
   target = Target::from_info(victim->program.info());
   auto lanes = session(2);
+  keep_little(*lanes[1]);
   std::vector<uint8_t> bytes = lanes[1]->burst(frame_of(FrameType::kPing), 400'000);
   flood(*lanes[1], bytes, patience(300));
   EXPECT_TRUE(eventually(

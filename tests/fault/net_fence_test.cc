@@ -98,6 +98,30 @@ TEST_F(NetFence, ADeadDirectionIsSeenBehindALiveOne) {
   reader.join();
 }
 
+// The lane had chunks on their way in when it ended. They are nobody's any more.
+TEST_F(NetFence, AFenceAfterALanesEndFindsNothingOnItsWay) {
+  start("slow_socket:1K", slow(), kSlowly);
+  Local landing = make_local(engine, kBytes, 0, 7);
+  ASSERT_TRUE(succeeded(meet()));
+  Transfer read;
+  ASSERT_TRUE(succeeded(
+      engine.prepare(id, TCPX_READ, {{landing.region, 0, kBytes}}, {{&remote, 0, kBytes}}, &read)));
+  ASSERT_TRUE(succeeded(read.post()));
+  ASSERT_TRUE(succeeded(post(TCPX_WRITE)));
+  ASSERT_TRUE(eventually([&] {
+    return emulator_counters(plugin).receives > 3 && emulator_counters(plugin).sends > 3;
+  }));
+  // What is being sent cannot be called back: this costs the lane.
+  std::thread fence([&] { EXPECT_TRUE(succeeded(engine.deregister(local.region))); });
+  for (Stopwatch watch; watch.elapsed() < patience(1'500);) {
+    Local other = make_local(engine, 4096, kReadWrite, 3);
+    EXPECT_TRUE(succeeded(engine.deregister(other.region)));
+  }
+  fence.join();
+  EXPECT_TRUE(succeeded(engine.deregister(landing.region)));
+  EXPECT_FALSE(read.wait(kLong));
+}
+
 // The same without a fence: the watchdog gives such a lane up.
 TEST_F(NetFence, ADeadDirectionBehindALiveOneCostsTheLane) {
   start("slow_socket:1K", slow({{"lane_timeout", time_option(600)}}));

@@ -121,6 +121,10 @@ class ReceiveComm {
   // Received straight into place: the plugin may write there until the receive is done.
   bool holds(const RxChunk* chunk) const;
   void each(const std::function<void(RxChunk*)>& f) const;
+  void forget_chunks() noexcept {
+    chunks_.clear();
+    posting_ = 0;
+  }
   void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
   uint64_t finished() const { return finished_; }  // requests
   uint64_t progress() const { return progress_; }  // also parts of requests

@@ -46,6 +46,7 @@ class NetCarrier final : public Carrier {
   bool holds(const TxFrame* frame) const override { return send_.holds(frame); }
   bool holds(const RxChunk* chunk) const override { return receive_.holds(chunk); }
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
+  void forget_receiving() override { receive_.forget_chunks(); }
   void forget_memory(const void* base, uint64_t length) override;
   void close() override;
   const char* path() const override { return "net"; }

@@ -57,7 +57,9 @@ void TcpLane::close(const Status& status) noexcept {
   last_ = nullptr;
   messages_.clear();
   sink_.on_down(status);
+  // The sink has its chunks back, and may have freed them; a fence may still ask what is arriving.
   chunk_ = nullptr;
+  if (carrier_ != nullptr) carrier_->forget_receiving();
 }
 
 Status TcpLane::io_error(const char* what, int err) const {
