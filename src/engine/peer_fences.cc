@@ -98,7 +98,8 @@ void Peer::end_now(const std::shared_ptr<TransferState>& transfer, const Status&
     begin_end_locked(transfer, status, now_ns() + kLongestHold);
     close_at = transfer->close_at;
   }
-  Fence fence = stop(transfer, id, close_at, close_at + kClosing);
+  // Its end may have begun long ago: lanes get the time to answer all the same.
+  Fence fence = stop(transfer, id, close_at, std::max(close_at, now_ns()) + kClosing);
   std::lock_guard lock(mu);
   if (!transfer->live || transfer->id != id || fence == Fence::kNotYet) return;
   finish_stopped_locked(*transfer, fence == Fence::kPluginHangs);
@@ -222,21 +223,25 @@ Status Peer::await_loose(TransferState& t, uint64_t post, Nanos deadline) {
                           t.loose));
 }
 
-// A fence cannot hold against a thread in somebody else's code.
+// A fence cannot hold against a thread in somebody else's code: a plugin's, or the kernel's (in a
+// page fault of that memory that nobody answers).
 Status Peer::let_go_locked(const TransferState& transfer, uint64_t post) {
   if (transfer.id != post || (!transfer.held && !transfer.live)) return {};
+  const char* who = transfer.held ? "the net plugin is" : "a thread of the engine is still";
   return transfer_error(TCPX_PATH_UNAVAILABLE,
-                        "the net plugin is in a call and may still use the local memory; do not "
-                        "free it: cancel again, or deregister it, to wait for the plugin");
+                        strf("{} in a call and may still use the local memory; do not free it: "
+                             "cancel again, or deregister it, to wait for that",
+                             who));
 }
 
-// A fence that has no way to say that it failed: where it cannot be set for want of memory, the
-// peer is ended instead, which is one too.
+// A fence that has no way to say that it failed. Where it cannot be set for want of memory, the
+// peer is ended instead, which is one too; and where a thread of ours does not come back from the
+// kernel it is waited for as long as that takes. (A plugin that hangs ends the transfer.)
 void Peer::release(const std::shared_ptr<TransferState>& transfer) noexcept {
-  if (quietly(
-          [&] { end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress")); }))
-    return;
-  fail(TCPX_NO_MEMORY);
+  if (!quietly([&] {
+        end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress"));
+      }))
+    fail(TCPX_NO_MEMORY);
   quietly([&] { sleep_until_ended(*transfer, kNever); });
 }
 
