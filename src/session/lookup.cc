@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <system_error>
 #include <thread>
 
 #include "base/text.h"
+#include "base/thread.h"
 #include "topo/interfaces.h"
 
 namespace tcpx {
@@ -32,12 +32,14 @@ Status Lookup::start(const std::string& host, uint16_t port, Fd wake,
   lookup->host_ = host;
   lookup->port_ = port;
   lookup->wake_ = std::move(wake);
-  try {
-    std::thread([lookup] { lookup->run(); }).detach();
-  } catch (const std::system_error& error) {
+  std::thread thread;
+  if (Status status =
+          start_thread(&thread, "a thread that looks up a host name", [lookup] { lookup->run(); });
+      !status) {
     under_way.fetch_sub(1);
-    return too_many(strf("no thread can be started to look up a host name ({})", error.what()));
+    return status.code() == TCPX_LIMIT ? too_many(status.text()) : status;
   }
+  thread.detach();
   *out = std::move(lookup);
   return {};
 }

@@ -262,6 +262,10 @@ TEST(CApi, SizesAreAskedForWithATooSmallBuffer) {
     size_t needed = 0;
     EXPECT_EQ(call(nullptr, &needed), TCPX_BUFFER_TOO_SMALL) << what;
     ASSERT_GT(needed, 0u) << what;
+    size_t claimed = needed + 1;
+    EXPECT_EQ(call(nullptr, &claimed), TCPX_BUFFER_TOO_SMALL)
+        << what << ": no buffer, but a length";
+    EXPECT_GE(claimed, needed - 64) << what;
     std::vector<char> small(needed, 'q');
     size_t length = needed - 1;
     EXPECT_EQ(call(small.data(), &length), TCPX_BUFFER_TOO_SMALL) << what;

@@ -1,5 +1,10 @@
 // Memory that cannot be had costs the peer whose it was, or the call, and nobody else.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
 
 #include "../support/engines.h"
 #include "child.h"
@@ -281,6 +286,25 @@ TCPX_CHILD(callers) {
     failed = stop_failing();
   }
   return complaints();
+}
+
+// The first call of a thread, in a process that has no memory left at all.
+TCPX_CHILD(first_call) {
+  std::thread([] {
+    std::free(std::malloc(1));  // from now on this thread has an arena
+    rlimit none{1, 1};
+    ::setrlimit(RLIMIT_AS, &none);
+    for (size_t size = 1 << 20; size >= 16; size /= 2)
+      while (std::malloc(size) != nullptr) continue;
+    tcpx_code code = tcpx_poll(nullptr);
+    ::_exit(code == TCPX_NO_MEMORY || code == TCPX_INVALID_ARGUMENT ? 0 : 1);
+  }).join();
+  return 1;
+}
+
+TEST(NoMemory, AThreadsFirstCallIsAnswered) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs memory of its own";
+  EXPECT_EQ(run_child("first_call", patience(20'000)), "");
 }
 
 TEST(NoMemory, OnACallersThreadIsAnAnswer) {

@@ -69,6 +69,8 @@ class TcpLane final : public Lane, private CarrierHost {
     std::vector<uint8_t> bytes;
   };
   static constexpr size_t kMaxIov = 256;
+  // Where a turn is nobody else's business, at the end of a stream.
+  static constexpr uint64_t kLastTurn = 4u << 20;
 
   // Receiving.
   bool receive(uint64_t budget);  // whether it stopped at the budget
