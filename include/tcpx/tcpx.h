@@ -166,9 +166,17 @@ TCPX_API tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer peer, tcpx_peer_
 #define TCPX_REMOTE_READ 1u  /* peers may READ from it */
 #define TCPX_REMOTE_WRITE 2u /* peers may WRITE to it */
 
+/* Where memory lies. */
+typedef enum tcpx_memory { TCPX_MEMORY_HOST = 0, TCPX_MEMORY_CUDA = 1 } tcpx_memory;
+
 /* Works before any connection exists. Zero access bits: usable as the local side only. */
 TCPX_API tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length,
                                  uint32_t access, tcpx_region* region);
+/* The same, with its place: the kind of memory and the number of the device (0 for host memory).
+ * TCPX_UNSUPPORTED: this engine cannot move memory of that kind. */
+TCPX_API tcpx_code tcpx_register_as(tcpx_engine* engine, void* address, uint64_t length,
+                                    uint32_t access, tcpx_memory memory, uint32_t device,
+                                    tcpx_region* region);
 /* The same, for these peers only; others are refused with TCPX_ACCESS_DENIED, whatever they know of
  * it. `peers` may be NULL with a count of 0: for nobody yet. A peer that is disconnected and comes
  * again is another peer. Region descriptions do not say for whom a region is. */
@@ -203,7 +211,8 @@ typedef struct tcpx_remote_region {
   uint64_t id;
   uint64_t length;
   uint32_t access;
-  uint32_t reserved;
+  uint16_t memory; /* tcpx_memory */
+  uint16_t device;
 } tcpx_remote_region;
 TCPX_API tcpx_code tcpx_region_export(tcpx_engine* engine, tcpx_region region, void* buffer,
                                       size_t* length);

@@ -174,6 +174,10 @@ class Engine {
   Result register_memory(void* address, uint64_t length, uint32_t access, tcpx_region* region) {
     return tcpx_register(raw(), address, length, access, region);
   }
+  Result register_as(void* address, uint64_t length, uint32_t access, tcpx_memory memory,
+                     uint32_t device, tcpx_region* region) {
+    return tcpx_register_as(raw(), address, length, access, memory, device, region);
+  }
   Result register_for(void* address, uint64_t length, uint32_t access,
                       const std::vector<tcpx_peer>& peers, tcpx_region* region) {
     return tcpx_register_for(raw(), address, length, access, peers.data(), peers.size(), region);

@@ -285,9 +285,22 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
 
 tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
                         tcpx_region* region) {
+  return tcpx_register_as(engine, address, length, access, TCPX_MEMORY_HOST, 0, region);
+}
+
+tcpx_code tcpx_register_as(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
+                           tcpx_memory memory, uint32_t device, tcpx_region* region) {
   if (engine == nullptr || region == nullptr) return bad("engine and region must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  return guarded([&] { return engine->engine->register_memory(address, length, access, region); });
+  if (memory != TCPX_MEMORY_HOST && memory != TCPX_MEMORY_CUDA)
+    return bad("memory must be TCPX_MEMORY_HOST or TCPX_MEMORY_CUDA");
+  if (device > (memory == TCPX_MEMORY_HOST ? 0 : UINT16_MAX))
+    return bad("device must be 0 for host memory, and the number of a device otherwise");
+  tcpx::Place place{static_cast<tcpx::Place::Kind>(memory), static_cast<uint16_t>(device)};
+  return guarded([&] {
+    return engine->engine->register_memory({static_cast<uint8_t*>(address), length, access, place},
+                                           region);
+  });
 }
 
 tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
@@ -296,7 +309,8 @@ tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length,
   if (engine->made_here.is_inherited()) return inherited();
   if (peers == nullptr && count > 0) return bad("peers must not be null when count is not 0");
   return guarded([&] {
-    return engine->engine->register_for(address, length, access, {peers, count}, region);
+    return engine->engine->register_for({static_cast<uint8_t*>(address), length, access},
+                                        {peers, count}, region);
   });
 }
 
@@ -355,6 +369,8 @@ tcpx_code tcpx_region_import(const void* bytes, size_t length, tcpx_remote_regio
     region->id = description.id;
     region->length = description.length;
     region->access = description.access;
+    region->memory = description.memory;
+    region->device = description.device;
     return {};
   });
 }

@@ -40,10 +40,9 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status disconnect(uint64_t peer);
   Status find_peer(uint64_t id, std::shared_ptr<Peer>* out);
 
-  Status register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region);
+  Status register_memory(const RegionView& memory, uint64_t* region);
   // For these peers only, and who is granted it later.
-  Status register_for(void* base, uint64_t length, uint32_t access, std::span<const uint64_t> peers,
-                      uint64_t* region);
+  Status register_for(const RegionView& memory, std::span<const uint64_t> peers, uint64_t* region);
   Status grant(uint64_t region, uint64_t peer);
   Status revoke_grant(uint64_t region, uint64_t peer);
   Status deregister(uint64_t region);
@@ -56,6 +55,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
                  std::span<const tcpx_remote_piece> remote, std::shared_ptr<TransferState>* out);
 
  private:
+  Status check_place(const Place& place) const;
   static constexpr Nanos kGoodbyePatience = 500 * kMilli;
 
   EngineCore(Config config, Log log, Placer* placer);

@@ -5,15 +5,16 @@
 
 namespace tcpx {
 
-Status EngineCore::register_for(void* base, uint64_t length, uint32_t access,
-                                std::span<const uint64_t> peers, uint64_t* region) {
+Status EngineCore::register_for(const RegionView& memory, std::span<const uint64_t> peers,
+                                uint64_t* region) {
+  if (Status status = check_place(memory.place); !status) return status;
   auto grants = std::make_unique<Grants>(peers.begin(), peers.end());
   std::shared_ptr<Peer> found;
   for (uint64_t peer : peers)
     if (Status status = find_peer(peer, &found); !status) return status;
   std::sort(grants->begin(), grants->end());
   grants->erase(std::unique(grants->begin(), grants->end()), grants->end());
-  return shared_.regions.add(base, length, access, region, std::move(grants));
+  return shared_.regions.add(memory, region, std::move(grants));
 }
 
 Status EngineCore::grant(uint64_t region, uint64_t peer) {

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/text.h"
 #include "base/wait.h"
 #include "engine/engine.h"
 
@@ -17,8 +18,16 @@ constexpr Nanos kLongestResume = 500 * kMilli;
 
 }  // namespace
 
-Status EngineCore::register_memory(void* base, uint64_t length, uint32_t access, uint64_t* region) {
-  return shared_.regions.add(base, length, access, region);
+Status EngineCore::register_memory(const RegionView& memory, uint64_t* region) {
+  if (Status status = check_place(memory.place); !status) return status;
+  return shared_.regions.add(memory, region);
+}
+
+Status EngineCore::check_place(const Place& place) const {
+  if (shared_.placer == nullptr ? place.is_host() : shared_.placer->serves(place)) return {};
+  return bad_call(TCPX_UNSUPPORTED, strf("this engine cannot move memory of {}; register host "
+                                         "memory and copy it yourself",
+                                         place.text()));
 }
 
 Status EngineCore::deregister(uint64_t region) {
@@ -135,7 +144,12 @@ Status EngineCore::await_lanes(const std::vector<std::shared_ptr<Peer>>& peers,
 Status EngineCore::describe_region(uint64_t region, wire::RegionDescription* out) {
   RegionView view;
   if (Status status = shared_.regions.describe(region, &view); !status) return status;
-  *out = {uid_, region, view.length, view.access};
+  *out = {uid_,
+          region,
+          view.length,
+          view.access,
+          static_cast<uint16_t>(view.place.kind),
+          view.place.device};
   return {};
 }
 

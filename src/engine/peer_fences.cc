@@ -238,9 +238,8 @@ Status Peer::let_go_locked(const TransferState& transfer, uint64_t post) {
 // peer is ended instead, which is one too; and where a thread of ours does not come back from the
 // kernel it is waited for as long as that takes. (A plugin that hangs ends the transfer.)
 void Peer::release(const std::shared_ptr<TransferState>& transfer) noexcept {
-  if (!quietly([&] {
-        end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress"));
-      }))
+  if (!quietly(
+          [&] { end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress")); }))
     fail(TCPX_NO_MEMORY);
   quietly([&] { sleep_until_ended(*transfer, kNever); });
 }

@@ -208,6 +208,7 @@ uint64_t PeerLane::send_chunk(ChunkWork work) {
     wire::encode_pieces(scratch_, frame->table.data());
   }
   if (!is_read) transfer.plan.local_iov(chunk, &frame->payload);
+  frame->place = chunk.local;
   if (!is_read) sent_.add(work.transfer_id);
 
   entry->used = true;
@@ -286,27 +287,39 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
     return {};
   }
   const Plan& plan = entry->transfer->plan;
-  plan.local_iov(plan.chunks[entry->chunk], &chunk->destination);
+  const Chunk& part = plan.chunks[entry->chunk];
+  plan.local_iov(part, &chunk->destination);
+  chunk->place = part.local;
   land(chunk);
   return {};
 }
 
 // ---- the peer's chunks ---------------------------------------------------------------------
 
-void PeerLane::write_head(RxChunk* chunk) {
-  RegionUser user{peer_.id(), chunk->header.aux};
-  for (const wire::Piece& piece : chunk->pieces) {
-    uint8_t* memory = nullptr;
-    tcpx_code code = shared_.regions.resolve(piece, TCPX_REMOTE_WRITE, user, &memory);
+// All of it in one place: descriptions of regions say where they lie, so whoever mixes has not kept
+// to them.
+tcpx_code PeerLane::resolve(const wire::Header& header, std::span<const wire::Piece> pieces,
+                            uint32_t access, std::vector<iovec>* out, Place* place) {
+  RegionUser user{peer_.id(), header.aux};
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    Resolved memory;
+    tcpx_code code = shared_.regions.resolve(pieces[i], access, user, &memory);
+    if (code == TCPX_OK && i > 0 && memory.place != *place) code = TCPX_INVALID_ARGUMENT;
     if (code != TCPX_OK) {
       count_refusal(code);
-      chunk->refusal = code;
-      chunk->discard = true;
-      return;
+      return code;
     }
-    if (piece.length > 0) chunk->destination.push_back({memory, piece.length});
+    *place = memory.place;
+    if (pieces[i].length > 0) out->push_back({memory.at, pieces[i].length});
   }
-  land(chunk);
+  return TCPX_OK;
+}
+
+void PeerLane::write_head(RxChunk* chunk) {
+  chunk->refusal =
+      resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE, &chunk->destination, &chunk->place);
+  chunk->discard = chunk->refusal != TCPX_OK;
+  if (!chunk->discard) land(chunk);
 }
 
 void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
@@ -328,22 +341,16 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
   frame->header.type = wire::FrameType::kData;
   frame->header.transfer = header.transfer;
   frame->header.chunk = header.chunk;
-  RegionUser user{peer_.id(), header.aux};
-  for (const wire::Piece& piece : pieces) {
-    uint8_t* memory = nullptr;
-    tcpx_code code = shared_.regions.resolve(piece, TCPX_REMOTE_READ, user, &memory);
-    if (code != TCPX_OK) {
-      count_refusal(code);
-      wire::Header failed;
-      failed.type = wire::FrameType::kReadFailed;
-      failed.status = static_cast<uint16_t>(code);
-      failed.transfer = header.transfer;
-      failed.chunk = header.chunk;
-      drop_frame(frame);
-      send_small(failed);
-      return {};
-    }
-    if (piece.length > 0) frame->payload.push_back({memory, piece.length});
+  tcpx_code code = resolve(header, pieces, TCPX_REMOTE_READ, &frame->payload, &frame->place);
+  if (code != TCPX_OK) {
+    wire::Header failed;
+    failed.type = wire::FrameType::kReadFailed;
+    failed.status = static_cast<uint16_t>(code);
+    failed.transfer = header.transfer;
+    failed.chunk = header.chunk;
+    drop_frame(frame);
+    send_small(failed);
+    return {};
   }
   frame->header.payload_bytes = header.payload_bytes;
   frame->pieces.assign(pieces.begin(), pieces.end());

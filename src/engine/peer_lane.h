@@ -204,6 +204,8 @@ class PeerLane final : public LaneSink {
   Status data_head(const wire::Header& header, RxChunk* chunk);
   // The peer's chunks.
   Status serve_read(const wire::Header& header, std::span<const wire::Piece> pieces);
+  tcpx_code resolve(const wire::Header& header, std::span<const wire::Piece> pieces,
+                    uint32_t access, std::vector<iovec>* out, Place* place);
   void write_head(RxChunk* chunk);
   void count_refusal(tcpx_code code);
   void end_refusal_hold();

@@ -46,9 +46,26 @@ Status check_remote(const PlanRequest& request, size_t index) {
   return {};
 }
 
-void add_run(Plan* plan, uint8_t* local, const tcpx_remote_piece& piece) {
+// Runs from `first_run` on, up to the next stretch, lie in these places.
+struct Stretch {
+  uint32_t first_run;
+  Place local, remote;
+};
+
+Place place_of(const tcpx_remote_region& region) {
+  return {static_cast<Place::Kind>(region.memory), region.device};
+}
+
+// Most lists are of one stretch.
+void enter_stretch(std::vector<Stretch>* stretches, size_t run, Place local, Place remote) {
+  if (stretches->empty() || stretches->back().local != local || stretches->back().remote != remote)
+    stretches->push_back({static_cast<uint32_t>(run), local, remote});
+}
+
+// `joins`: with the run before it, if they are neighbours.
+void add_run(Plan* plan, uint8_t* local, const tcpx_remote_piece& piece, bool joins) {
   wire::Piece remote{piece.region->id, piece.offset, piece.length};
-  if (!plan->runs.empty()) {
+  if (joins) {
     Run& last = plan->runs.back();
     if (last.local + last.remote.length == local && last.remote.region == remote.region &&
         last.remote.offset + last.remote.length == remote.offset) {
@@ -59,12 +76,13 @@ void add_run(Plan* plan, uint8_t* local, const tcpx_remote_piece& piece) {
   plan->runs.push_back({local, remote});
 }
 
-void cut_chunks(Plan* plan, uint64_t chunk_bytes) {
-  uint32_t run = 0;
+// Of one stretch, whose runs end before `end`.
+void cut_chunks(Plan* plan, const Stretch& stretch, size_t end, uint64_t chunk_bytes) {
+  uint32_t run = stretch.first_run;
   uint64_t offset = 0;
-  while (run < plan->runs.size()) {
-    Chunk chunk{run, 0, offset, 0};
-    while (run < plan->runs.size() && chunk.pieces < wire::kMaxPieces) {
+  while (run < end) {
+    Chunk chunk{run, 0, offset, 0, stretch.local, stretch.remote};
+    while (run < end && chunk.pieces < wire::kMaxPieces) {
       uint64_t room = chunk_bytes - chunk.bytes;
       uint64_t left = plan->runs[run].remote.length - offset;
       if (room == 0 && left > 0) break;
@@ -116,6 +134,7 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
   plan.op = request.op;
   plan.pieces = request.local.size();
   plan.runs.reserve(request.local.size());
+  std::vector<Stretch> stretches;
   uint64_t known_region = 0;
   RegionView view;
   for (size_t i = 0; i < request.local.size(); ++i) {
@@ -131,14 +150,24 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
     if (piece.length > UINT64_MAX - plan.bytes)
       return bad_call(TCPX_OUT_OF_RANGE, "the pieces' lengths overflow 64 bits");
     plan.bytes += piece.length;
-    if (piece.length > 0) add_run(&plan, view.base + piece.offset, request.remote[i]);
+    if (piece.length == 0) continue;
+    size_t runs = plan.runs.size();
+    enter_stretch(&stretches, runs, view.place, place_of(*request.remote[i].region));
+    add_run(&plan, view.base + piece.offset, request.remote[i], stretches.back().first_run < runs);
   }
   // Nothing to move still goes to the owner once: "done" then says the same as for one byte.
-  if (plan.runs.empty()) add_run(&plan, nullptr, request.remote[0]);
+  if (plan.runs.empty()) {
+    enter_stretch(&stretches, 0, view.place, place_of(*request.remote[0].region));
+    add_run(&plan, nullptr, request.remote[0], false);
+  }
   std::sort(plan.local_regions.begin(), plan.local_regions.end());
   plan.local_regions.erase(std::unique(plan.local_regions.begin(), plan.local_regions.end()),
                            plan.local_regions.end());
-  cut_chunks(&plan, request.chunk_bytes);
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    bool last = i + 1 == stretches.size();
+    cut_chunks(&plan, stretches[i], last ? plan.runs.size() : stretches[i + 1].first_run,
+               request.chunk_bytes);
+  }
   if (plan.chunks.size() > UINT32_MAX)
     return bad_call(TCPX_LIMIT, "more than 2^32 chunks; use a larger chunk_bytes");
   *out = std::move(plan);

@@ -20,12 +20,14 @@ struct Run {
   wire::Piece remote;  // remote.length is the length of both sides
 };
 
-// A slice of the runs, at most the session's chunk size and kMaxPieces pieces.
+// A slice of the runs, at most the session's chunk size and kMaxPieces pieces, in one place on each
+// side.
 struct Chunk {
   uint32_t first_run;
   uint32_t pieces;
   uint64_t offset;  // into the first run
   uint64_t bytes;
+  Place local, remote;
 };
 
 struct Plan {

@@ -9,11 +9,16 @@
 #include <cstdint>
 #include <span>
 
+#include "memory/place.h"
+
 namespace tcpx {
 
 class Placer {
  public:
   virtual ~Placer() = default;
+
+  // Whether memory of this place may be registered with the engine.
+  virtual bool serves(const Place& place) const { return place.is_host(); }
 
   // Staging for one chunk, or nullptr when none is free (the lane stops reading until one is).
   // A placer that lets the lane receive into the destination returns false from stages().

@@ -31,19 +31,18 @@ RegionTable::Slot* RegionTable::suspended_slot_locked(uint64_t id) const {
   return slot != nullptr && id != 0 && slot->suspended == id ? slot : nullptr;
 }
 
-Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* id,
-                        std::unique_ptr<Grants> grants) {
-  auto address = reinterpret_cast<uintptr_t>(base);
-  if (base == nullptr && length > 0)
+Status RegionTable::add(const RegionView& region, uint64_t* id, std::unique_ptr<Grants> grants) {
+  auto address = reinterpret_cast<uintptr_t>(region.base);
+  if (region.base == nullptr && region.length > 0)
     return bad_call(TCPX_INVALID_ARGUMENT, "cannot register a null address; give memory you own");
-  if (length > UINTPTR_MAX - address)
-    return bad_call(TCPX_INVALID_ARGUMENT,
-                    strf("region of {} bytes at {} wraps the address space", length, base));
-  if (access & ~(TCPX_REMOTE_READ | TCPX_REMOTE_WRITE))
+  if (region.length > UINTPTR_MAX - address)
+    return bad_call(TCPX_INVALID_ARGUMENT, strf("region of {} bytes at {} wraps the address space",
+                                                region.length, static_cast<void*>(region.base)));
+  if (region.access & ~(TCPX_REMOTE_READ | TCPX_REMOTE_WRITE))
     return bad_call(TCPX_INVALID_ARGUMENT,
                     strf("unknown access bits {:#x}; use TCPX_REMOTE_READ and "
                          "TCPX_REMOTE_WRITE",
-                         access));
+                         region.access));
   std::lock_guard lock(mu_);
   uint32_t index;
   if (!free_.empty()) {
@@ -63,7 +62,7 @@ Status RegionTable::add(void* base, uint64_t length, uint32_t access, uint64_t* 
     free_.push_front(index);
     return status;
   }
-  slot->view = {static_cast<uint8_t*>(base), length, access};
+  slot->view = region;
   slot->min_epoch = 0;
   slot->grants.store(grants.release(), std::memory_order_relaxed);
   slot->id.store(made, std::memory_order_release);
@@ -192,7 +191,7 @@ size_t RegionTable::size() const {
 }
 
 tcpx_code RegionTable::resolve(const wire::Piece& piece, uint32_t access, const RegionUser& user,
-                               uint8_t** out) const {
+                               Resolved* out) const {
   const Slot* slot = slot_at(RegionIds::slot_of(piece.region));
   if (slot == nullptr || RegionIds::generation_of(piece.region) == 0) return TCPX_NOT_FOUND;
   if (slot->id.load(std::memory_order_acquire) != piece.region) return TCPX_STALE_REGION;
@@ -204,7 +203,7 @@ tcpx_code RegionTable::resolve(const wire::Piece& piece, uint32_t access, const 
   if ((view.access & access) != access) return TCPX_ACCESS_DENIED;
   if (piece.offset > view.length || piece.length > view.length - piece.offset)
     return TCPX_OUT_OF_RANGE;
-  *out = view.base + piece.offset;
+  *out = {view.base + piece.offset, view.place};
   return TCPX_OK;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "memory/place.h"
 #include "memory/region_ids.h"
 #include "wire/frame.h"
 
@@ -25,6 +26,13 @@ struct RegionView {
   uint8_t* base = nullptr;
   uint64_t length = 0;
   uint32_t access = 0;
+  Place place{};
+};
+
+// Memory that a peer has named and may use.
+struct Resolved {
+  uint8_t* at = nullptr;
+  Place place{};
 };
 
 // Peers that may use a region, sorted.
@@ -43,8 +51,7 @@ class RegionTable {
   ~RegionTable();
 
   // Without `grants` every peer may use it.
-  Status add(void* base, uint64_t length, uint32_t access, uint64_t* id,
-             std::unique_ptr<Grants> grants = nullptr);
+  Status add(const RegionView& region, uint64_t* id, std::unique_ptr<Grants> grants = nullptr);
   // The id names nothing from now on; the slot is not reused before recycle(). Until then it may be
   // retired again: the fence that follows may not hold at the first time.
   Status retire(uint64_t id, RegionView* view = nullptr);
@@ -66,7 +73,7 @@ class RegionTable {
 
   // TCPX_OK and the memory, or NOT_FOUND, STALE_REGION, ACCESS_DENIED, OUT_OF_RANGE.
   tcpx_code resolve(const wire::Piece& piece, uint32_t access, const RegionUser& user,
-                    uint8_t** out) const;
+                    Resolved* out) const;
 
  private:
   // What a resolver reads lies in one line of the cache.

@@ -24,6 +24,7 @@ void TxFrame::reset() {
   clear(table);
   clear(payload);
   clear(pieces);
+  place = {};
   trailer_status = TCPX_OK;
   beside = started = false;
   left = 0;
@@ -35,6 +36,7 @@ void RxChunk::reset() {
   clear(pieces);
   clear(destination);
   clear(landing);
+  place = {};
   discard = false;
   refusal = TCPX_OK;
   staging = nullptr;

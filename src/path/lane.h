@@ -20,6 +20,7 @@
 
 #include "base/message_bytes.h"
 #include "base/status.h"
+#include "memory/place.h"
 #include "path/loop.h"
 #include "wire/frame.h"
 
@@ -32,6 +33,7 @@ struct TxFrame {
   std::vector<uint8_t> table;       // encoded pieces
   std::vector<iovec> payload;       // what is left of it once `started`
   std::vector<wire::Piece> pieces;  // whose memory `payload` is, when regions can be revoked
+  Place place{};                    // where `payload` lies
   uint16_t trailer_status = TCPX_OK;
 
   // Progress, kept by the lane.
@@ -50,7 +52,8 @@ struct TxFrame {
 struct RxChunk {
   wire::Header header;
   std::vector<wire::Piece> pieces;
-  std::vector<iovec> destination;  // where it belongs
+  std::vector<iovec> destination;  // where it belongs, all of it in `place`
+  Place place{};
   std::vector<iovec> landing;      // where the lane receives it; consumed as bytes arrive
   bool discard = false;            // receive and drop what is left
   tcpx_code refusal = TCPX_OK;     // why it is dropped

@@ -16,10 +16,10 @@
 //        9    1 name bytes                                   24    8 id
 //       10    1 address count                                32    8 length
 //       11    5 reserved, zero                               40    4 access
-//       16   16 uid                                          44   20 reserved, zero
-//       32   32 secret; zero unless mode is 1                64   16 SHA-256 of 0..63, its start
-//       64    n name
-//     64+n 20*a addresses (handshake.cc)
+//       16   16 uid                                          44    2 memory: 0 host, 1 cuda
+//       32   32 secret; zero unless mode is 1                46    2 device; 0 for host memory
+//       64    n name                                         48   16 reserved, zero
+//     64+n 20*a addresses (handshake.cc)                     64   16 SHA-256 of 0..63, its start
 //      end   32 check: HMAC-SHA256 of all before it
 
 namespace tcpx::wire {
@@ -208,6 +208,8 @@ std::array<uint8_t, kRegionDescriptionBytes> encode_region(const RegionDescripti
   put<24>(out, region.id);
   put<32>(out, region.length);
   put<40>(out, region.access);
+  put<44>(out, region.memory);
+  put<46>(out, region.device);
   Digest digest;
   if (!sha256(out.first<kRegionCheckedBytes>(), &digest)) return {};
   std::copy_n(digest.begin(), kRegionCheckBytes, bytes.begin() + kRegionCheckedBytes);
@@ -242,11 +244,17 @@ Status decode_region(std::span<const uint8_t> in, RegionDescription* out) {
   region.id = get<uint64_t, 24>(bytes);
   region.length = get<uint64_t, 32>(bytes);
   region.access = get<uint32_t, 40>(bytes);
-  if (get<uint16_t, 6>(bytes) != 0 || !zero_at<44, 20>(bytes)) {
+  region.memory = get<uint16_t, 44>(bytes);
+  region.device = get<uint16_t, 46>(bytes);
+  if (get<uint16_t, 6>(bytes) != 0 || !zero_at<48, 16>(bytes)) {
     return changed("has reserved bytes set");
   }
   if ((region.access & ~(TCPX_REMOTE_READ | TCPX_REMOTE_WRITE)) != 0) {
     return changed("has unknown access bits");
+  }
+  if (region.memory > TCPX_MEMORY_CUDA ||
+      (region.memory == TCPX_MEMORY_HOST && region.device != 0)) {
+    return changed("names a place that does not exist");
   }
   *out = region;
   return {};

@@ -16,7 +16,7 @@ namespace tcpx::wire {
 inline constexpr uint32_t kInfoMagic = 0x49504354;    // "TCPI" in memory
 inline constexpr uint32_t kRegionMagic = 0x52504354;  // "TCPR"
 inline constexpr uint16_t kInfoVersion = 1;
-inline constexpr uint16_t kRegionVersion = 1;
+inline constexpr uint16_t kRegionVersion = 2;
 inline constexpr size_t kSecretBytes = 32;
 inline constexpr size_t kMaxConnectionInfoBytes = 1024;
 inline constexpr size_t kRegionDescriptionBytes = 80;
@@ -51,6 +51,8 @@ struct RegionDescription {
   uint64_t id = 0;
   uint64_t length = 0;
   uint32_t access = 0;
+  uint16_t memory = TCPX_MEMORY_HOST;
+  uint16_t device = 0;
   bool operator==(const RegionDescription&) const = default;
 };
 

@@ -256,6 +256,22 @@ TEST(CApi, NullArgumentsAreErrorsNeverCrashes) {
   tcpx_engine_destroy(nullptr);
 }
 
+TEST(CApi, MemoryIsRegisteredAsWhatTheEngineCanMove) {
+  Engine engine = make_engine(loopback_options());
+  uint8_t byte = 0;
+  tcpx_region region = 0;
+  EXPECT_TRUE(succeeded(engine.register_as(&byte, 1, 0, TCPX_MEMORY_HOST, 0, &region)));
+  EXPECT_EQ(engine.register_as(&byte, 1, 0, TCPX_MEMORY_HOST, 1, &region).code(),
+            TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(engine.register_as(&byte, 1, 0, static_cast<tcpx_memory>(7), 0, &region).code(),
+            TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(engine.register_as(&byte, 1, 0, TCPX_MEMORY_CUDA, 70'000, &region).code(),
+            TCPX_INVALID_ARGUMENT);
+  Result result = engine.register_as(&byte, 1, 0, TCPX_MEMORY_CUDA, 2, &region);
+  EXPECT_EQ(result.code(), TCPX_UNSUPPORTED);
+  EXPECT_NE(result.text().find("cuda:2"), std::string::npos) << result.text();
+}
+
 TEST(CApi, SizesAreAskedForWithATooSmallBuffer) {
   Engine engine = make_engine(loopback_options());
   auto check = [&](auto call, const char* what) {

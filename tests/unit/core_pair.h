@@ -24,8 +24,8 @@ struct CorePair {
         remote(bytes),
         source(make_engine(source_placer, chunk_bytes, lanes)),
         target(make_engine(target_placer, chunk_bytes, lanes)) {
-    EXPECT_TRUE(source->register_memory(local.data(), bytes, 0, &local_region).ok());
-    EXPECT_TRUE(target->register_memory(remote.data(), bytes, 3, &remote_region).ok());
+    EXPECT_TRUE(source->register_memory({local.data(), bytes, 0}, &local_region).ok());
+    EXPECT_TRUE(target->register_memory({remote.data(), bytes, 3}, &remote_region).ok());
     EXPECT_TRUE(source->connect(target->connection_info(), &peer).ok());
     std::copy(target->id().begin(), target->id().end(), described.engine_id);
     described.id = remote_region;

@@ -14,7 +14,7 @@ namespace {
 class PlanTest : public ::testing::Test {
  protected:
   PlanTest() : memory_(1 << 20) {
-    EXPECT_TRUE(table_.add(memory_.data(), memory_.size(), 0, &local_).ok());
+    EXPECT_TRUE(table_.add({memory_.data(), memory_.size(), 0}, &local_).ok());
     remote_.id = uint64_t{9} << 32 | 7;
     remote_.length = 1 << 20;
     remote_.access = 3;
@@ -69,6 +69,55 @@ TEST_F(PlanTest, NeighboursOnBothSidesAreJoined) {
   EXPECT_EQ(plan.chunks.size(), 1u);
   EXPECT_EQ(plan.pieces, 4u);
   EXPECT_EQ(plan.bytes, 120u);
+}
+
+// Each piece in one of two places on either side: whatever their order, no chunk mixes, and every
+// byte moves.
+TEST_F(PlanTest, ChunksAreCutWhereThePlaceChanges) {
+  uint64_t device = 0;
+  const uint64_t half = memory_.size() / 2;
+  Place cuda{Place::Kind::kCuda, 3};
+  ASSERT_TRUE(table_.add({memory_.data() + half, half, 0, cuda}, &device).ok());
+  tcpx_remote_region far = remote_;
+  far.id += 1;
+  far.memory = TCPX_MEMORY_CUDA;
+  far.device = 1;
+  for (uint32_t i = 0; i < 64; ++i) {
+    bool on_device = (i & 1) != 0, is_far = (i & 2) != 0;
+    locals_.push_back({on_device ? device : local_, i * 100, 100});
+    remotes_.push_back({is_far ? &far : &remote_, i * 100, 100});
+  }
+  Plan plan;
+  ASSERT_TRUE(make(1 << 20, &plan).ok());
+  ASSERT_EQ(plan.chunks.size(), 64u);
+  EXPECT_EQ(moves(plan, memory_.data()).size(), 6400u);
+  for (uint32_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(plan.chunks[i].local, (i & 1) != 0 ? cuda : Place{});
+    EXPECT_EQ(plan.chunks[i].remote.text(), (i & 2) != 0 ? "cuda:1" : "host");
+  }
+}
+
+// Side by side in the address space, and yet two memories.
+TEST_F(PlanTest, NeighboursInDifferentPlacesAreNotJoined) {
+  uint64_t low = 0, high = 0;
+  ASSERT_TRUE(table_.add({memory_.data(), 100, 0}, &low).ok());
+  ASSERT_TRUE(table_.add({memory_.data() + 100, 100, 0, {Place::Kind::kCuda, 0}}, &high).ok());
+  locals_ = {{low, 0, 100}, {high, 0, 100}};
+  remotes_ = {{&remote_, 0, 100}, {&remote_, 100, 100}};
+  Plan plan;
+  ASSERT_TRUE(make(1 << 20, &plan).ok());
+  EXPECT_EQ(plan.runs.size(), 2u);
+  EXPECT_EQ(plan.chunks.size(), 2u);
+}
+
+TEST_F(PlanTest, NothingToMoveHasAPlaceToo) {
+  remote_.memory = TCPX_MEMORY_CUDA;
+  remote_.device = 2;
+  add(0, 0, 0);
+  Plan plan;
+  ASSERT_TRUE(make(1 << 20, &plan).ok());
+  ASSERT_EQ(plan.chunks.size(), 1u);
+  EXPECT_EQ(plan.chunks[0].remote.text(), "cuda:2");
 }
 
 TEST_F(PlanTest, ChunksCoverEveryByteOnceWhateverTheList) {

@@ -24,7 +24,7 @@ TEST(RegionTable, ResolvesInsideAndRefusesOutside) {
   RegionTable table;
   std::vector<uint8_t> memory(1000);
   uint64_t id = 0;
-  ASSERT_TRUE(table.add(memory.data(), 1000, TCPX_REMOTE_READ | TCPX_REMOTE_WRITE, &id).ok());
+  ASSERT_TRUE(table.add({memory.data(), 1000, TCPX_REMOTE_READ | TCPX_REMOTE_WRITE}, &id).ok());
   struct Case {
     uint64_t offset, length;
     tcpx_code code;
@@ -41,12 +41,12 @@ TEST(RegionTable, ResolvesInsideAndRefusesOutside) {
       {UINT64_MAX, UINT64_MAX, TCPX_OUT_OF_RANGE},
   };
   for (const Case& c : cases) {
-    uint8_t* out = nullptr;
+    Resolved out;
     EXPECT_EQ(table.resolve(piece_of(id, c.offset, c.length), TCPX_REMOTE_WRITE, kAnybody, &out),
               c.code)
         << c.offset << "+" << c.length;
     if (c.code == TCPX_OK) {
-      EXPECT_EQ(out, memory.data() + c.offset);
+      EXPECT_EQ(out.at, memory.data() + c.offset);
     }
   }
 }
@@ -55,9 +55,9 @@ TEST(RegionTable, AccessBitsAreEnforced) {
   RegionTable table;
   uint8_t byte;
   uint64_t none = 0, read = 0;
-  ASSERT_TRUE(table.add(&byte, 1, 0, &none).ok());
-  ASSERT_TRUE(table.add(&byte, 1, TCPX_REMOTE_READ, &read).ok());
-  uint8_t* out = nullptr;
+  ASSERT_TRUE(table.add({&byte, 1, 0}, &none).ok());
+  ASSERT_TRUE(table.add({&byte, 1, TCPX_REMOTE_READ}, &read).ok());
+  Resolved out;
   EXPECT_EQ(table.resolve(piece_of(none, 0, 1), TCPX_REMOTE_READ, kAnybody, &out),
             TCPX_ACCESS_DENIED);
   EXPECT_EQ(table.resolve(piece_of(read, 0, 1), TCPX_REMOTE_WRITE, kAnybody, &out),
@@ -72,9 +72,9 @@ TEST(RegionTable, RetiredIdsNameNothingEvenAfterTheSlotIsReused) {
   uint64_t old = 0;
   for (int i = 0; i < 1000; ++i) {
     uint64_t id = 0;
-    ASSERT_TRUE(table.add(&byte, 1, 3, &id).ok());
+    ASSERT_TRUE(table.add({&byte, 1, 3}, &id).ok());
     EXPECT_TRUE(seen.insert(id).second) << "an id came twice";
-    uint8_t* out = nullptr;
+    Resolved out;
     if (old != 0) {
       EXPECT_EQ(table.resolve(piece_of(old, 0, 1), 0, kAnybody, &out), TCPX_STALE_REGION);
     }
@@ -95,24 +95,24 @@ TEST(RegionTable, TenThousandRegions) {
   RegionTable table;
   std::vector<uint8_t> memory(10'000);
   std::vector<uint64_t> ids(memory.size());
-  for (size_t i = 0; i < ids.size(); ++i) ASSERT_TRUE(table.add(&memory[i], 1, 3, &ids[i]).ok());
+  for (size_t i = 0; i < ids.size(); ++i) ASSERT_TRUE(table.add({&memory[i], 1, 3}, &ids[i]).ok());
   for (size_t i = 0; i < ids.size(); ++i) {
-    uint8_t* out = nullptr;
+    Resolved out;
     ASSERT_EQ(table.resolve(piece_of(ids[i], 0, 1), 3, kAnybody, &out), TCPX_OK);
-    ASSERT_EQ(out, &memory[i]);
+    ASSERT_EQ(out.at, &memory[i]);
   }
 }
 
 TEST(RegionTable, UnknownSlotsAndBadRegistrations) {
   RegionTable table;
-  uint8_t* out = nullptr;
+  Resolved out;
   for (uint64_t id : {uint64_t{0}, uint64_t{1} << 32, UINT64_MAX, uint64_t{1} << 32 | 5000})
     EXPECT_EQ(table.resolve({id, 0, 0}, 0, kAnybody, &out), TCPX_NOT_FOUND) << id;
   uint64_t id = 0;
-  EXPECT_EQ(table.add(nullptr, 1, 0, &id).code(), TCPX_INVALID_ARGUMENT);
-  EXPECT_EQ(table.add(out + 16, UINT64_MAX, 0, &id).code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(table.add({nullptr, 1, 0}, &id).code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(table.add({out.at + 16, UINT64_MAX, 0}, &id).code(), TCPX_INVALID_ARGUMENT);
   uint8_t byte;
-  EXPECT_EQ(table.add(&byte, 1, 4, &id).code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(table.add({&byte, 1, 4}, &id).code(), TCPX_INVALID_ARGUMENT);
 }
 
 // ---- suspend and resume
@@ -121,11 +121,11 @@ TEST(RegionTable, UnknownSlotsAndBadRegistrations) {
 TEST(RegionTable, AResumedRegionIsRefusedToTransfersFromBefore) {
   RegionTable table;
   uint8_t byte;
-  uint8_t* out = nullptr;
+  Resolved out;
   uint64_t id = 0, other = 0;
   std::atomic<uint64_t> epoch{1};
-  ASSERT_TRUE(table.add(&byte, 1, 3, &id).ok());
-  ASSERT_TRUE(table.add(&byte, 1, 3, &other).ok());
+  ASSERT_TRUE(table.add({&byte, 1, 3}, &id).ok());
+  ASSERT_TRUE(table.add({&byte, 1, 3}, &other).ok());
   for (uint64_t round = 2; round < 5; ++round) {
     ASSERT_TRUE(table.retire(id).ok());
     table.suspend(id);
@@ -143,7 +143,7 @@ TEST(RegionTable, AResumedRegionIsRefusedToTransfersFromBefore) {
   EXPECT_TRUE(table.drop_suspended(id));
   EXPECT_FALSE(table.drop_suspended(id));
   uint64_t next = 0;
-  ASSERT_TRUE(table.add(&byte, 1, 3, &next).ok());
+  ASSERT_TRUE(table.add({&byte, 1, 3}, &next).ok());
   EXPECT_EQ(table.resolve(piece_of(next, 0, 1), 3, {7, 1}, &out), TCPX_OK) << "a new region";
 }
 
@@ -155,7 +155,7 @@ TEST(RegionTable, IdsOfASlotNeverRepeatAndTheNextCannotBeToldFromThoseBefore) {
   std::vector<uint64_t> ids(smaller_if_sanitized(1'000'000, 50'000));
   uint8_t byte;
   for (uint64_t& id : ids) {
-    ASSERT_TRUE(table.add(&byte, 1, 3, &id).ok());
+    ASSERT_TRUE(table.add({&byte, 1, 3}, &id).ok());
     ASSERT_TRUE(table.retire(id).ok());
     table.recycle(id);
     ASSERT_EQ(RegionIds::slot_of(id), RegionIds::slot_of(ids[0])) << "one slot is enough";
@@ -177,8 +177,8 @@ TEST(RegionTable, WhatIsNearAnIdNamesNothing) {
   RegionTable table;
   std::vector<uint8_t> memory(100);
   std::vector<uint64_t> ids(memory.size());
-  for (size_t i = 0; i < ids.size(); ++i) ASSERT_TRUE(table.add(&memory[i], 1, 3, &ids[i]).ok());
-  uint8_t* out = nullptr;
+  for (size_t i = 0; i < ids.size(); ++i) ASSERT_TRUE(table.add({&memory[i], 1, 3}, &ids[i]).ok());
+  Resolved out;
   std::set<uint64_t> real(ids.begin(), ids.end());
   for (uint64_t id : ids) {
     for (uint64_t step : {uint64_t{1}, uint64_t{1} << RegionIds::kSlotBits, uint64_t{1} << 32})
@@ -199,14 +199,14 @@ TEST(RegionTable, TheSlotThatRestedLongestIsUsedNext) {
   RegionTable table;
   uint8_t byte;
   std::vector<uint64_t> ids(3);
-  for (uint64_t& id : ids) ASSERT_TRUE(table.add(&byte, 1, 3, &id).ok());
+  for (uint64_t& id : ids) ASSERT_TRUE(table.add({&byte, 1, 3}, &id).ok());
   for (uint64_t id : ids) {
     ASSERT_TRUE(table.retire(id).ok());
     table.recycle(id);
   }
   for (uint64_t old : ids) {
     uint64_t id = 0;
-    ASSERT_TRUE(table.add(&byte, 1, 3, &id).ok());
+    ASSERT_TRUE(table.add({&byte, 1, 3}, &id).ok());
     EXPECT_EQ(RegionIds::slot_of(id), RegionIds::slot_of(old));
   }
 }
@@ -240,10 +240,10 @@ TEST(RegionIds, AnotherTableHasOthers) {
 TEST(RegionTable, AGrantedRegionIsForThosePeersOnly) {
   RegionTable table;
   uint8_t byte;
-  uint8_t* out = nullptr;
+  Resolved out;
   uint64_t id = 0, open = 0;
-  ASSERT_TRUE(table.add(&byte, 1, 3, &id, std::make_unique<Grants>(Grants{2, 5})).ok());
-  ASSERT_TRUE(table.add(&byte, 1, 3, &open).ok());
+  ASSERT_TRUE(table.add({&byte, 1, 3}, &id, std::make_unique<Grants>(Grants{2, 5})).ok());
+  ASSERT_TRUE(table.add({&byte, 1, 3}, &open).ok());
   auto may = [&](uint64_t peer) {
     tcpx_code code = table.resolve(piece_of(id, 0, 1), 3, {peer, 1}, &out);
     EXPECT_TRUE(code == TCPX_OK || code == TCPX_ACCESS_DENIED);

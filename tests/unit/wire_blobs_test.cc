@@ -1,5 +1,6 @@
 #include "wire/blobs.h"
 
+#include "base/text.h"
 #include "wire/mac.h"
 #include "wire_test_util.h"
 
@@ -203,8 +204,9 @@ TEST(WireConnectionInfo, ARightCheckDoesNotMakeBadFieldsGood) {
 // ---- region description -------------------------------------------------------------------------
 
 RegionDescription some_region() {
-  return {counting_from<16>(1), 0x0000000900000007, 0x123456789a,
-          TCPX_REMOTE_READ | TCPX_REMOTE_WRITE};
+  return {counting_from<16>(1), 0x0000000900000007,
+          0x123456789a,         TCPX_REMOTE_READ | TCPX_REMOTE_WRITE,
+          TCPX_MEMORY_CUDA,     0x0506};
 }
 
 Status decode_it(std::span<const uint8_t> bytes) {
@@ -218,13 +220,14 @@ Status decode_it(std::span<const uint8_t> bytes) {
 
 TEST(WireRegionGolden, Description) {
   EXPECT_EQ(to_hex(encode_region(some_region())),
-            "54435052010000000102030405060708090a0b0c0d0e0f100700000009000000"
-            "9a78563412000000030000000000000000000000000000000000000000000000"
-            "32b4c32b9f6e78607207490e2630c778");
+            "54435052020000000102030405060708090a0b0c0d0e0f100700000009000000"
+            "9a78563412000000030000000100060500000000000000000000000000000000"
+            "4ad45618c5eb695167a49acd9ec1efc2");
 }
 
 TEST(WireRegion, ComesBack) {
-  RegionDescription extreme = {counting_from<16>(0xf8), UINT64_MAX, UINT64_MAX, 0};
+  RegionDescription extreme = {counting_from<16>(0xf8), UINT64_MAX, UINT64_MAX, 0,
+                               TCPX_MEMORY_CUDA,        UINT16_MAX};
   for (const RegionDescription& region : {some_region(), extreme, RegionDescription{}}) {
     RegionDescription back;
     ASSERT_TRUE(decode_region(encode_region(region), &back).ok());
@@ -252,8 +255,10 @@ TEST(WireRegion, CodesSayWhatIsWrong) {
   EXPECT_TRUE(fails_with(decode_it(encoded(AuthMode::kOpen)), TCPX_INVALID_ARGUMENT,
                          "they are a connection info"));
   auto bytes = encode_region(some_region());
-  bytes[4] = 2;
-  EXPECT_TRUE(fails_with(decode_it(bytes), TCPX_VERSION_MISMATCH, "version 2"));
+  for (uint8_t version : {uint8_t{1}, uint8_t{3}}) {
+    bytes[4] = version;
+    EXPECT_TRUE(fails_with(decode_it(bytes), TCPX_VERSION_MISMATCH, strf("version {}", version)));
+  }
   bytes = encode_region(some_region());
   bytes[30] ^= 1;
   EXPECT_TRUE(fails_with(decode_it(bytes), TCPX_TAMPERED, "damaged"));
@@ -264,10 +269,11 @@ TEST(WireRegion, CodesSayWhatIsWrong) {
 
 TEST(WireRegion, ARightCheckDoesNotMakeBadFieldsGood) {
   const std::pair<size_t, const char*> cases[] = {
-      {6, "reserved"}, {7, "reserved"}, {44, "reserved"}, {63, "reserved"}, {41, "access"}};
+      {6, "reserved"}, {7, "reserved"}, {48, "reserved"}, {63, "reserved"},
+      {41, "access"},  {45, "place"},   {44, "place"}};
   for (const auto& [offset, text] : cases) {
     auto bytes = encode_region(some_region());
-    bytes[offset] = 1;
+    bytes[offset] = offset == 44 ? 0 : 1;  // host memory has no device
     Digest digest;
     ASSERT_TRUE(sha256(std::span(bytes).first(64), &digest));
     std::copy_n(digest.begin(), 16, bytes.begin() + 64);

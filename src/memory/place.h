@@ -1,0 +1,24 @@
+// Where memory lies. Every region has one place; a chunk lies in one place on each side, so that
+// whoever moves it has one kind of work to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/text.h"
+#include "tcpx/tcpx.h"
+
+namespace tcpx {
+
+struct Place {
+  enum class Kind : uint8_t { kHost = TCPX_MEMORY_HOST, kCuda = TCPX_MEMORY_CUDA };
+
+  Kind kind = Kind::kHost;
+  uint16_t device = 0;  // of its kind; 0 for host memory
+
+  bool is_host() const { return kind == Kind::kHost; }
+  std::string text() const { return is_host() ? "host" : strf("cuda:{}", device); }
+  bool operator==(const Place&) const = default;
+};
+
+}  // namespace tcpx
