@@ -261,8 +261,8 @@ TCPX_API tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms);
  * ended it before. TCPX_DEADLINE: true for local memory; what a WRITE had sent may still land at
  * the peer, and calling again goes on waiting for its answers. A peer error: the session ended
  * before they came, and they never will. TCPX_PATH_UNAVAILABLE: a net plugin, or the kernel in a
- * page fault of it, may still use local memory: do not free it, call again. The transfer ends in TCPX_CANCELLED unless it ended before, or while
- * this call waited for the peer. */
+ * page fault of it, may still use local memory: do not free it, call again. The transfer ends in
+ * TCPX_CANCELLED unless it ended before, or while this call waited for the peer. */
 TCPX_API tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms);
 /* Frees the handle. In progress: cancelled without waiting for the peer; local memory is safe to
  * reuse when this returns (unless a net plugin hangs in a call with it: then the session ends, and

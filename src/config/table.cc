@@ -30,7 +30,7 @@ const Row kRows[] = {
     "UCCL_TCPX_NUM_CHANNELS"},
    "4", Count{&EngineOptions::lanes}},
   {{"chunk_bytes", "bytes", "512K", "4K..16M",
-    "most bytes a lane carries at a time; the smaller one of both sides counts",
+    "most bytes a lane carries at a time, of what this engine asks for",
     "UCCL_TCPX_CHUNK_BYTES,NCCL_P2P_NET_CHUNKSIZE"},
    "512K", Size{&EngineOptions::chunk_bytes}},
   {{"window", "count", "16", "1..1024",

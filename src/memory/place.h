@@ -2,11 +2,12 @@
 // whoever moves it has one kind of work to do.
 #pragma once
 
+#include <tcpx/tcpx.h>
+
 #include <cstdint>
 #include <string>
 
 #include "base/text.h"
-#include "tcpx/tcpx.h"
 
 namespace tcpx {
 

@@ -54,9 +54,9 @@ struct RxChunk {
   std::vector<wire::Piece> pieces;
   std::vector<iovec> destination;  // where it belongs, all of it in `place`
   Place place{};
-  std::vector<iovec> landing;      // where the lane receives it; consumed as bytes arrive
-  bool discard = false;            // receive and drop what is left
-  tcpx_code refusal = TCPX_OK;     // why it is dropped
+  std::vector<iovec> landing;   // where the lane receives it; consumed as bytes arrive
+  bool discard = false;         // receive and drop what is left
+  tcpx_code refusal = TCPX_OK;  // why it is dropped
   uint8_t* staging = nullptr;
   uint64_t ticket = 0;    // of a placing under way
   MessageBytes message;   // payload of a notification, as far as it has come
