@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "path/lane.h"
 
 namespace tcpx {
 
@@ -17,7 +20,7 @@ struct LaneReport {
   uint64_t frames_out = 0, frames_in = 0;
   uint64_t send_calls = 0, receive_calls = 0;
   uint32_t chunks_in_flight = 0;
-  double send_occupancy = -1, receive_occupancy = -1;  // negative: none
+  std::optional<CarrierReport> carrier;
 };
 
 LaneReport report_of(PeerLane& lane);

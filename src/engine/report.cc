@@ -52,8 +52,13 @@ Json lane_json(const LaneReport& lane, const std::string& thread_cpus) {
               {"receive_calls", lane.receive_calls},
               {"chunks_in_flight", lane.chunks_in_flight},
               {"thread_cpus", thread_cpus}};
-  if (lane.send_occupancy >= 0) out["send_window_occupancy"] = lane.send_occupancy;
-  if (lane.receive_occupancy >= 0) out["receive_window_occupancy"] = lane.receive_occupancy;
+  if (!lane.carrier) return out;
+  const CarrierReport& carrier = *lane.carrier;
+  if (carrier.send_occupancy >= 0) out["send_window_occupancy"] = carrier.send_occupancy;
+  if (carrier.receive_occupancy >= 0) out["receive_window_occupancy"] = carrier.receive_occupancy;
+  out["send_requests"] = carrier.sends;
+  out["receive_requests"] = carrier.receives;
+  out["receives_consumed"] = carrier.consumed;
   return out;
 }
 
@@ -132,8 +137,7 @@ LaneReport report_of(PeerLane& lane) {
   out.send_calls = c.send_calls.load();
   out.receive_calls = c.receive_calls.load();
   out.chunks_in_flight = lane.in_flight();
-  out.send_occupancy = lane.lane().send_occupancy();
-  out.receive_occupancy = lane.lane().receive_occupancy();
+  out.carrier = lane.lane().carrier_report();
   return out;
 }
 
@@ -172,9 +176,9 @@ std::string receipt_json_of(TransferState& t) {
   {
     std::vector<LaneReport> all = t.peer->lane_reports();
     std::lock_guard lock(t.peer->mu);
+    // All of them: that one carried nothing is told too.
     for (const LaneReport& lane : all) {
-      if (lane.index >= t.shares.size() || t.shares[lane.index].chunks == 0) continue;
-      const LaneShare& share = t.shares[lane.index];
+      LaneShare share = lane.index < t.shares.size() ? t.shares[lane.index] : LaneShare{};
       lanes.push_back({{"lane", lane.index},
                        {"interface", lane.interface},
                        {"remote", lane.remote},

@@ -64,10 +64,7 @@ class Carrier {
 
   virtual const char* path() const = 0;
   virtual std::string interface() const = 0;
-  // How full the windows were kept while there was more to post, 0..1; negative: not known. Any
-  // thread.
-  virtual double send_occupancy() const = 0;
-  virtual double receive_occupancy() const = 0;
+  virtual CarrierReport report() const = 0;  // any thread
   // "" or what has not moved for `patience` although it should have.
   virtual std::string stalled(Nanos now, Nanos patience) const = 0;
 };

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,6 +72,14 @@ enum class ReadHold : uint8_t {
   kNoSlot = 1,         // the sink had no place for a chunk
   kUnreadAnswers = 2,  // the peer asks and does not read what it is answered
   kRefusals = 4,       // the peer names memory that it may not use, again and again
+};
+
+// What a carrier tells of its requests.
+struct CarrierReport {
+  // How full the windows were kept while there was more to post, 0..1; negative: not known.
+  double send_occupancy = -1, receive_occupancy = -1;
+  uint64_t sends = 0, receives = 0;  // posted
+  uint64_t consumed = 0;             // receives whose bytes were taken out of the plugin's buffers
 };
 
 class LaneSink {
@@ -158,10 +167,10 @@ class Lane : public LoopSource {
   virtual const char* path() const = 0;
   virtual bool settled() const = 0;
   virtual std::string interface() const = 0;
-  virtual bool peer_is_here() const = 0;                // on the same host
-  virtual bool polls() const = 0;                       // all the time while anything is under way
-  virtual double send_occupancy() const { return -1; }  // of the path's windows; negative: none
-  virtual double receive_occupancy() const { return -1; }
+  virtual bool peer_is_here() const = 0;  // on the same host
+  virtual bool polls() const = 0;         // all the time while anything is under way
+  // Of what carries its payload beside the stream, if anything does. Any thread.
+  virtual std::optional<CarrierReport> carrier_report() const { return {}; }
   // "" or why the lane should be given up although its stream is alive.
   virtual std::string stalled(Nanos now, Nanos patience) const = 0;  // in the exclusive section
   const std::string& remote() const { return remote_; }

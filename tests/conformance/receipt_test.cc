@@ -50,6 +50,7 @@ TEST_P(Receipts, FieldsAddUp) {
     EXPECT_LE(receipt.queued_us + receipt.moving_us + receipt.notify_us, receipt.total_us + 1);
 
     auto json = nlohmann::json::parse(transfer.receipt_json());
+    EXPECT_EQ(lanes_of(json).size(), row().lanes) << "also those that carried nothing";
     uint64_t bytes = 0, chunks = 0, used = 0;
     for (auto [lane_bytes, lane_chunks] : lanes_of(json)) {
       bytes += lane_bytes;
@@ -74,7 +75,9 @@ TEST_P(RoundRobin, GivesEveryLaneTheSameWithinOneChunk) {
     ASSERT_TRUE(succeeded(transfer.post()));
     ASSERT_TRUE(succeeded(transfer.wait(kLong)));
     uint64_t least = UINT64_MAX, most = 0;
-    for (auto [bytes, chunks] : lanes_of(nlohmann::json::parse(transfer.receipt_json()))) {
+    auto lanes = lanes_of(nlohmann::json::parse(transfer.receipt_json()));
+    ASSERT_EQ(lanes.size(), row().lanes);
+    for (auto [bytes, chunks] : lanes) {
       least = std::min(least, bytes);
       most = std::max(most, bytes);
     }

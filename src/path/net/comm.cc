@@ -64,6 +64,7 @@ Status SendComm::post(const uint8_t* data, uint64_t bytes, Registrations::Slice*
   if (*posted) {
     sequence_ = (sequence_ + 1) & 0x7fffffff;
     requests_.push({handle, of_frame, slice, staging, now_ns()});
+    posted_.fetch_add(1, std::memory_order_relaxed);
     return {};
   }
   if (staging >= 0) free_staging_ |= 1u << staging;
@@ -228,6 +229,7 @@ Status ReceiveComm::post_next(bool* posted) {
   request.ordinal = ordinal_++;
   request.posted = now_ns();
   requests_.push(request);
+  posted_.fetch_add(1, std::memory_order_relaxed);
   queued.posted += request.bytes;
   if (queued.posted == queued.chunk->header.payload_bytes) ++posting_;
   return {};
@@ -271,6 +273,15 @@ void ReceiveComm::place_some(Request& request) {
   }
 }
 
+// Gives the plugin's buffers back.
+Status ReceiveComm::consume(const Request& request) {
+  if (!consumes_) return {};
+  nccl::Result result = calls_.consumed(comm_, request.handle);
+  if (result != nccl::kSuccess) return plugin_error("irecvConsumed", result);
+  consumed_.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
 // The next part of the oldest request that is there; with its last part it is done with.
 Status ReceiveComm::place_next(const std::function<Status(RxChunk*)>& arrived) {
   Request& oldest = requests_.front();
@@ -283,10 +294,7 @@ Status ReceiveComm::place_next(const std::function<Status(RxChunk*)>& arrived) {
   if (oldest.placed < oldest.bytes) return {};
   Request request = oldest;
   // Only now: the pages of the pool were being read until here.
-  if (consumes_) {
-    nccl::Result result = calls_.consumed(comm_, request.handle);
-    if (result != nccl::kSuccess) return plugin_error("irecvConsumed", result);
-  }
+  if (Status status = consume(request); !status) return status;
   requests_.pop();
   --here_;
   ++finished_;
@@ -350,7 +358,7 @@ void ReceiveComm::each(const std::function<void(RxChunk*)>& f) const {
 void ReceiveComm::close() {
   if (comm_ == nullptr) return;
   // Every receive that is done is consumed before its comm is closed, wanted or not.
-  for (size_t i = 0; consumes_ && i < here_; ++i) calls_.consumed(comm_, requests_[i].handle);
+  for (size_t i = 0; i < here_; ++i) (void)consume(requests_[i]).ok();
   registrations_.close();
   calls_.close_recv(comm_);
   comm_ = nullptr;

@@ -65,7 +65,8 @@ class SendComm {
   size_t queued_frames() const { return frames_.size(); }
   bool holds(const TxFrame* frame) const;
   void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
-  uint64_t finished() const { return finished_; }  // requests
+  uint64_t finished() const { return finished_; }                              // requests
+  uint64_t posted() const { return posted_.load(std::memory_order_relaxed); }  // any thread
   const Occupancy& occupancy() const { return occupancy_; }
   // After this the plugin reads nothing. Frames not sent are handed to `unsent`.
   void close(const std::function<void(TxFrame*)>& unsent = {});
@@ -103,6 +104,7 @@ class SendComm {
   Ring<Request, nccl::kMaxRequests> requests_;
   int sequence_ = 0;
   uint64_t finished_ = 0;
+  std::atomic<uint64_t> posted_{0};
   Occupancy occupancy_;
 };
 
@@ -128,6 +130,9 @@ class ReceiveComm {
   void forget(const void* base, uint64_t length) { registrations_.forget(base, length); }
   uint64_t finished() const { return finished_; }  // requests
   uint64_t progress() const { return progress_; }  // also parts of requests
+  // Requests; any thread.
+  uint64_t posted() const { return posted_.load(std::memory_order_relaxed); }
+  uint64_t consumed() const { return consumed_.load(std::memory_order_relaxed); }
   const Occupancy& occupancy() const { return occupancy_; }
   void close();
 
@@ -153,6 +158,7 @@ class ReceiveComm {
   Status post_next(bool* posted);
   Status test_next();
   Status fragments_of(const Request& request, std::span<const nccl::Fragment>* out);
+  Status consume(const Request& request);
   Status place_next(const std::function<Status(RxChunk*)>& arrived);
   void place_some(Request& request);
 
@@ -176,6 +182,7 @@ class ReceiveComm {
   Status broken_;    // why there will be no more
   uint64_t finished_ = 0;
   uint64_t progress_ = 0;
+  std::atomic<uint64_t> posted_{0}, consumed_{0};
   Occupancy occupancy_;
 };
 

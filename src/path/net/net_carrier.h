@@ -51,8 +51,10 @@ class NetCarrier final : public Carrier {
   void close() override;
   const char* path() const override { return "net"; }
   std::string interface() const override;
-  double send_occupancy() const override { return send_.occupancy().average(); }
-  double receive_occupancy() const override { return receive_.occupancy().average(); }
+  CarrierReport report() const override {
+    return {send_.occupancy().average(), receive_.occupancy().average(), send_.posted(),
+            receive_.posted(), receive_.consumed()};
+  }
   std::string stalled(Nanos now, Nanos patience) const override;
 
  private:

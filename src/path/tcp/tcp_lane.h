@@ -55,9 +55,8 @@ class TcpLane final : public Lane, private CarrierHost {
   std::string interface() const override;
   bool peer_is_here() const override { return settings_.same_host; }
   bool polls() const override { return way_.load() == Way::kBeside; }
-  double send_occupancy() const override { return carrier_ ? carrier_->send_occupancy() : -1; }
-  double receive_occupancy() const override {
-    return carrier_ ? carrier_->receive_occupancy() : -1;
+  std::optional<CarrierReport> carrier_report() const override {
+    return carrier_ ? std::optional(carrier_->report()) : std::nullopt;
   }
   std::string stalled(Nanos now, Nanos patience) const override;
 
