@@ -151,7 +151,10 @@ TCPX_API tcpx_code tcpx_accept(tcpx_engine* engine, int64_t timeout_ms, tcpx_pee
 /* Ends the peer's transfers, says goodbye, closes, forgets the peer. */
 TCPX_API tcpx_code tcpx_disconnect(tcpx_engine* engine, tcpx_peer peer);
 
+/* In structs that may grow, `struct_size` is sizeof the struct as the caller knows it, or 0 for
+ * what it was in version 0.1. Set it, or the whole struct to zero, before every call. */
 typedef struct tcpx_peer_info {
+  size_t struct_size;
   tcpx_code state;      /* OK: connected; IN_PROGRESS: connecting; else how it ended */
   uint32_t lanes;       /* live lanes */
   uint64_t generation;  /* of this session; a reconnect has another one */
@@ -172,11 +175,19 @@ typedef enum tcpx_memory { TCPX_MEMORY_HOST = 0, TCPX_MEMORY_CUDA = 1 } tcpx_mem
 /* Works before any connection exists. Zero access bits: usable as the local side only. */
 TCPX_API tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length,
                                  uint32_t access, tcpx_region* region);
-/* The same, with its place: the kind of memory and the number of the device (0 for host memory).
- * TCPX_UNSUPPORTED: this engine cannot move memory of that kind. */
+typedef struct tcpx_register_args {
+  size_t struct_size;
+  uint32_t access;
+  uint32_t memory;        /* tcpx_memory */
+  uint32_t device;        /* its number; 0 for host memory */
+  uint32_t for_peers;     /* 1: for these peers only, see tcpx_register_for; 0: for all */
+  const tcpx_peer* peers; /* may be NULL with a count of 0 */
+  size_t peer_count;
+} tcpx_register_args;
+/* With all that can be said of it. TCPX_UNSUPPORTED: this engine cannot move memory of that kind.
+ */
 TCPX_API tcpx_code tcpx_register_as(tcpx_engine* engine, void* address, uint64_t length,
-                                    uint32_t access, tcpx_memory memory, uint32_t device,
-                                    tcpx_region* region);
+                                    const tcpx_register_args* args, tcpx_region* region);
 /* The same, for these peers only; others are refused with TCPX_ACCESS_DENIED, whatever they know of
  * it. `peers` may be NULL with a count of 0: for nobody yet. A peer that is disconnected and comes
  * again is another peer. Region descriptions do not say for whom a region is. */
@@ -239,6 +250,7 @@ TCPX_API tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
                                 size_t pieces, tcpx_transfer** transfer);
 
 typedef struct tcpx_post_args {
+  size_t struct_size;
   const void* notify; /* bytes delivered to the peer after the data is visible; may be NULL */
   size_t notify_length;
   int32_t has_notify; /* 0: no notification (notify is ignored); 1: send it, even if empty */
@@ -271,6 +283,7 @@ TCPX_API tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms);
 TCPX_API void tcpx_release(tcpx_transfer* transfer);
 
 typedef struct tcpx_receipt {
+  size_t struct_size;
   tcpx_code result;
   tcpx_op op;
   char path[16];        /* "tcp" */

@@ -78,11 +78,13 @@ class Transfer {
   Result post() { return tcpx_post(raw_.get(), nullptr); }
   Result post(Millis deadline) {
     tcpx_post_args args{};
+    args.struct_size = sizeof args;
     args.deadline_ms = deadline.count();
     return tcpx_post(raw_.get(), &args);
   }
   Result post_notify(std::string_view message, Millis deadline = kDefaultDeadline) {
     tcpx_post_args args{};
+    args.struct_size = sizeof args;
     args.notify = message.data();
     args.notify_length = message.size();
     args.has_notify = 1;
@@ -97,6 +99,7 @@ class Transfer {
   void release() { raw_.reset(); }
   tcpx_receipt receipt() const {
     tcpx_receipt r{};
+    r.struct_size = sizeof r;
     tcpx_receipt_get(raw_.get(), &r);
     return r;
   }
@@ -168,15 +171,16 @@ class Engine {
   }
   Result disconnect(tcpx_peer peer) { return tcpx_disconnect(raw(), peer); }
   Result peer_info(tcpx_peer peer, tcpx_peer_info* info) {
+    info->struct_size = sizeof *info;
     return tcpx_peer_get(raw(), peer, info);
   }
 
   Result register_memory(void* address, uint64_t length, uint32_t access, tcpx_region* region) {
     return tcpx_register(raw(), address, length, access, region);
   }
-  Result register_as(void* address, uint64_t length, uint32_t access, tcpx_memory memory,
-                     uint32_t device, tcpx_region* region) {
-    return tcpx_register_as(raw(), address, length, access, memory, device, region);
+  Result register_as(void* address, uint64_t length, tcpx_register_args args, tcpx_region* region) {
+    args.struct_size = sizeof args;
+    return tcpx_register_as(raw(), address, length, &args, region);
   }
   Result register_for(void* address, uint64_t length, uint32_t access,
                       const std::vector<tcpx_peer>& peers, tcpx_region* region) {

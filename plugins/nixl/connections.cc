@@ -7,7 +7,7 @@
 namespace tcpx_nixl {
 
 tcpx_code Connections::state_of(const Connection& connection) const {
-  tcpx_peer_info info;
+  tcpx_peer_info info{};
   tcpx_code code = tcpx_peer_get(engine_, connection.peer, &info);
   return code == TCPX_OK ? info.state : code;
 }

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "capi/growing.h"
 #include "engine/engine.h"
 #include "engine/notice_queue.h"
 #include "engine/report.h"
@@ -109,6 +110,19 @@ Status copy_out(const void* bytes, size_t size, void* buffer, size_t* length) {
   *length = size;
   if (size > room) return tcpx::bad_call(TCPX_BUFFER_TOO_SMALL, strf("{} bytes are needed", size));
   if (size > 0) memcpy(buffer, bytes, size);
+  return {};
+}
+
+Status place_of(const tcpx_register_args& args, tcpx::Place* out) {
+  bool host = args.memory == TCPX_MEMORY_HOST;
+  if (!host && args.memory != TCPX_MEMORY_CUDA)
+    return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
+                          "memory must be TCPX_MEMORY_HOST or TCPX_MEMORY_CUDA");
+  if (args.device > (host ? 0u : uint32_t{UINT16_MAX}))
+    return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
+                          "device must be 0 for host memory, and a device's number otherwise");
+  *out = {host ? tcpx::Place::Kind::kHost : tcpx::Place::Kind::kCuda,
+          static_cast<uint16_t>(args.device)};
   return {};
 }
 
@@ -276,8 +290,7 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
       text(tcpx::to_hex(peer->uid()), info.engine_id, sizeof info.engine_id);
       text(peer->name(), info.name, sizeof info.name);
     }
-    *out = info;
-    return {};
+    return tcpx::give_struct("tcpx_peer_info", info, tcpx::kPeerInfoV1, out);
   });
 }
 
@@ -285,32 +298,39 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
 
 tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
                         tcpx_region* region) {
-  return tcpx_register_as(engine, address, length, access, TCPX_MEMORY_HOST, 0, region);
-}
-
-tcpx_code tcpx_register_as(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
-                           tcpx_memory memory, uint32_t device, tcpx_region* region) {
-  if (engine == nullptr || region == nullptr) return bad("engine and region must not be null");
-  if (engine->made_here.is_inherited()) return inherited();
-  if (memory != TCPX_MEMORY_HOST && memory != TCPX_MEMORY_CUDA)
-    return bad("memory must be TCPX_MEMORY_HOST or TCPX_MEMORY_CUDA");
-  if (device > (memory == TCPX_MEMORY_HOST ? 0 : UINT16_MAX))
-    return bad("device must be 0 for host memory, and the number of a device otherwise");
-  tcpx::Place place{static_cast<tcpx::Place::Kind>(memory), static_cast<uint16_t>(device)};
-  return guarded([&] {
-    return engine->engine->register_memory({static_cast<uint8_t*>(address), length, access, place},
-                                           region);
-  });
+  tcpx_register_args args{};
+  args.access = access;
+  return tcpx_register_as(engine, address, length, &args, region);
 }
 
 tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
                             const tcpx_peer* peers, size_t count, tcpx_region* region) {
-  if (engine == nullptr || region == nullptr) return bad("engine and region must not be null");
+  tcpx_register_args args{};
+  args.access = access;
+  args.for_peers = 1;
+  args.peers = peers;
+  args.peer_count = count;
+  return tcpx_register_as(engine, address, length, &args, region);
+}
+
+tcpx_code tcpx_register_as(tcpx_engine* engine, void* address, uint64_t length,
+                           const tcpx_register_args* given, tcpx_region* region) {
+  if (engine == nullptr || region == nullptr || given == nullptr)
+    return bad("engine, args and region must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  if (peers == nullptr && count > 0) return bad("peers must not be null when count is not 0");
-  return guarded([&] {
-    return engine->engine->register_for({static_cast<uint8_t*>(address), length, access},
-                                        {peers, count}, region);
+  return guarded([&]() -> Status {
+    tcpx_register_args args;
+    if (Status status =
+            tcpx::take_struct("tcpx_register_args", given, tcpx::kRegisterArgsV1, &args);
+        !status)
+      return status;
+    tcpx::RegionView memory{static_cast<uint8_t*>(address), length, args.access};
+    if (Status status = place_of(args, &memory.place); !status) return status;
+    if (args.for_peers == 0) return engine->engine->register_memory(memory, region);
+    if (args.peers == nullptr && args.peer_count > 0)
+      return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
+                            "peers must not be null when their count is not 0");
+    return engine->engine->register_for(memory, {args.peers, args.peer_count}, region);
   });
 }
 
@@ -400,26 +420,30 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
   });
 }
 
-tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args) {
+tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* given) {
   if (transfer == nullptr) return bad("transfer must not be null");
   if (transfer->made_here.is_inherited()) return inherited();
-  if (args != nullptr && args->has_notify != 0 && args->notify == nullptr &&
-      args->notify_length > 0)
-    return bad("notify must not be null when notify_length is not 0");
   return guarded([&]() -> Status {
-    tcpx::Peer& peer = *transfer->transfer->peer;
+    tcpx_post_args args{};
+    if (given != nullptr)
+      if (Status status = tcpx::take_struct("tcpx_post_args", given, tcpx::kPostArgsV1, &args);
+          !status)
+        return status;
     std::shared_ptr<tcpx::Notice> notice;
-    if (args != nullptr && args->has_notify != 0) {
-      if (args->notify_length > transfer->max_notify_bytes)
-        return too_long(args->notify_length, transfer->max_notify_bytes);
+    if (args.has_notify != 0) {
+      if (args.notify == nullptr && args.notify_length > 0)
+        return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
+                              "notify must not be null when notify_length is not 0");
+      if (args.notify_length > transfer->max_notify_bytes)
+        return too_long(args.notify_length, transfer->max_notify_bytes);
       notice = std::make_shared<tcpx::Notice>();
-      auto* bytes = static_cast<const uint8_t*>(args->notify);
-      notice->bytes.assign(bytes, bytes + args->notify_length);
+      auto* bytes = static_cast<const uint8_t*>(args.notify);
+      notice->bytes.assign(bytes, bytes + args.notify_length);
     }
     // As of any field of a struct: zero is the default.
-    bool given = args != nullptr && args->deadline_ms > 0;
-    Nanos deadline = deadline_of(given ? args->deadline_ms : -1, transfer->default_deadline);
-    return peer.post(transfer->transfer, std::move(notice), deadline);
+    Nanos deadline =
+        deadline_of(args.deadline_ms > 0 ? args.deadline_ms : -1, transfer->default_deadline);
+    return transfer->transfer->peer->post(transfer->transfer, std::move(notice), deadline);
   });
 }
 
@@ -465,9 +489,9 @@ tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt) {
   if (transfer == nullptr || receipt == nullptr)
     return bad("transfer and receipt must not be null");
   if (transfer->made_here.is_inherited()) return inherited();
-  return guarded([&]() -> Status {
-    *receipt = tcpx::receipt_of(*transfer->transfer);
-    return {};
+  return guarded([&] {
+    return tcpx::give_struct("tcpx_receipt", tcpx::receipt_of(*transfer->transfer),
+                             tcpx::kReceiptV1, receipt);
   });
 }
 

@@ -260,14 +260,17 @@ TEST(CApi, MemoryIsRegisteredAsWhatTheEngineCanMove) {
   Engine engine = make_engine(loopback_options());
   uint8_t byte = 0;
   tcpx_region region = 0;
-  EXPECT_TRUE(succeeded(engine.register_as(&byte, 1, 0, TCPX_MEMORY_HOST, 0, &region)));
-  EXPECT_EQ(engine.register_as(&byte, 1, 0, TCPX_MEMORY_HOST, 1, &region).code(),
-            TCPX_INVALID_ARGUMENT);
-  EXPECT_EQ(engine.register_as(&byte, 1, 0, static_cast<tcpx_memory>(7), 0, &region).code(),
-            TCPX_INVALID_ARGUMENT);
-  EXPECT_EQ(engine.register_as(&byte, 1, 0, TCPX_MEMORY_CUDA, 70'000, &region).code(),
-            TCPX_INVALID_ARGUMENT);
-  Result result = engine.register_as(&byte, 1, 0, TCPX_MEMORY_CUDA, 2, &region);
+  auto register_as = [&](uint32_t memory, uint32_t device) {
+    tcpx_register_args args{};
+    args.memory = memory;
+    args.device = device;
+    return engine.register_as(&byte, 1, args, &region);
+  };
+  EXPECT_TRUE(succeeded(register_as(TCPX_MEMORY_HOST, 0)));
+  EXPECT_EQ(register_as(TCPX_MEMORY_HOST, 1).code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(register_as(7, 0).code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_EQ(register_as(TCPX_MEMORY_CUDA, 70'000).code(), TCPX_INVALID_ARGUMENT);
+  Result result = register_as(TCPX_MEMORY_CUDA, 2);
   EXPECT_EQ(result.code(), TCPX_UNSUPPORTED);
   EXPECT_NE(result.text().find("cuda:2"), std::string::npos) << result.text();
 }

@@ -181,7 +181,7 @@ TCPX_CHILD(callers) {
       });
   TCPX_HOLDS(tcpx_connect(e, target.info.data(), target.info.size(), &target.id) == TCPX_OK);
   TCPX_HOLDS(tcpx_peer_wait(e, target.id, kLong.count()) == TCPX_OK);
-  tcpx_peer_info info;
+  tcpx_peer_info info{};
   each_allocation(
       "peer_get", [&] { return tcpx_peer_get(e, target.id, &info); }, nothing);
   tcpx_region region = 0;
@@ -234,7 +234,7 @@ TCPX_CHILD(callers) {
   each_allocation(
       "poll", [&] { return tcpx_poll(transfer); }, nothing);
   // Not the two that give JSON: the library that makes it allocates in its destructors.
-  tcpx_receipt receipt;
+  tcpx_receipt receipt{};
   each_allocation(
       "receipt", [&] { return tcpx_receipt_get(transfer, &receipt); }, nothing);
   for (int64_t n = 1, failed = 1; failed && complaints() == 0; ++n) {

@@ -60,9 +60,9 @@ class Fork : public Fault {
     size_t length = 0;
     char bytes[256];
     tcpx_peer peer = 0;
-    tcpx_peer_info info;
+    tcpx_peer_info info{};
     tcpx_region region = 0;
-    tcpx_receipt receipt;
+    tcpx_receipt receipt{};
     tcpx_transfer* made = nullptr;
     tcpx_local_piece piece{mine_.region, 0, 1};
     tcpx_remote_piece theirs{&target_->memory, 0, 1};
