@@ -20,6 +20,10 @@ class Log {
   void write(tcpx_log_level level, const std::string& line) const {
     if (enabled(level)) fn_(user_, level, line.c_str());
   }
+  // Whatever the level is set to.
+  void write_always(tcpx_log_level level, const std::string& line) const {
+    if (fn_ != nullptr) fn_(user_, level, line.c_str());
+  }
   template <class... Args>
   void error(fmt::format_string<Args...> format, const Args&... args) const {
     log(TCPX_LOG_ERROR, format, args...);

@@ -124,6 +124,13 @@ TEST_F(NetFault, ADeviceThatIsNotThereIsReported) {
   EXPECT_NE(result.text().find("eth77"), std::string::npos) << result.text();
 }
 
+TEST_F(NetFault, WarningsOfThePluginAreToldAtEveryLogLevel) {
+  start("fail_in@3:isend", allowed({{"log_level", "error"}}));
+  ASSERT_TRUE(succeeded(meet()));
+  (void)move(TCPX_WRITE);
+  EXPECT_TRUE(eventually([&] { return logged("net plugin: fail_in:isend"); })) << lines();
+}
+
 // ---- calls that never return -------------------------------------------------------------------
 
 TEST_F(NetFault, HangInTestIsContained) {

@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/caught.h"
+
 namespace tcpx::net {
 namespace {
 
@@ -34,23 +36,31 @@ tcpx_log_level level_of(int level) {
   }
 }
 
+// Warnings of a plugin are told at every log level: they are rare, and often the only cause there
+// is to be had.
+void tell(int level, const char* text, const char* where, int line) {
+  Sinks& all = sinks();
+  std::lock_guard lock(all.mu);
+  bool warning = level == nccl::kLogWarn;
+  if (warning) {
+    if (all.newest.text != text) all.before = std::move(all.newest);
+    all.newest = {text, now_ns()};
+  }
+  for (auto& [id, log] : all.logs)
+    if (warning || log.enabled(level_of(level)))
+      log.write_always(level_of(level),
+                       strf("net plugin: {} ({}:{})", text, where ? where : "?", line));
+}
+
 // Format and arguments of real plugins do not always match, and %s may be null: vsnprintf is all
-// that is done with them.
+// that is done with them. Nothing is thrown into a plugin.
 void log_line(int level, unsigned long, const char* where, int line, const char* format, ...) {
   char text[1024];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  Sinks& all = sinks();
-  std::lock_guard lock(all.mu);
-  if (level == nccl::kLogWarn) {
-    if (all.newest.text != text) all.before = std::move(all.newest);
-    all.newest = {text, now_ns()};
-  }
-  for (auto& [id, log] : all.logs)
-    if (log.enabled(level_of(level)))
-      log.write(level_of(level), strf("net plugin: {} ({}:{})", text, where ? where : "?", line));
+  quietly([&] { tell(level, text, where, line); });
 }
 
 }  // namespace
