@@ -242,6 +242,7 @@ PeerLane::Outstanding* PeerLane::find(uint64_t transfer_id, uint32_t chunk) {
 
 void PeerLane::settle(Outstanding& entry, tcpx_code code) {
   ChunkWork work{std::move(entry.transfer), entry.transfer_id, entry.chunk};
+  work.copied = entry.copied;
   uint64_t bytes = entry.bytes;
   entry = {};
   --used_;
@@ -465,6 +466,7 @@ void PeerLane::placed(RxChunk* chunk) {
     write_done(chunk, code);
   } else if (Outstanding* entry = find(chunk->header.transfer, chunk->header.chunk)) {
     entry->landing = nullptr;
+    entry->copied = chunk->copied + (chunk->staging == nullptr ? 0 : chunk->header.payload_bytes);
     settle(*entry, code);
   }
   if (code == TCPX_OK) shared_.counters.chunks_received.fetch_add(1, std::memory_order_relaxed);
@@ -515,6 +517,7 @@ void PeerLane::on_sent(TxFrame* frame) {
     Outstanding* entry = find(frame->header.transfer, frame->header.chunk);
     if (entry != nullptr && entry->frame == frame) {
       entry->frame = nullptr;
+      entry->copied = frame->copied;
       if (entry->answered) settle(*entry, entry->answer);
     }
   }

@@ -176,6 +176,7 @@ class PeerLane final : public LaneSink {
     Nanos since = 0;
     TxFrame* frame = nullptr;    // until it is out
     RxChunk* landing = nullptr;  // READ: its data is arriving or being placed
+    uint64_t copied = 0;
     bool is_read = false;
     bool answered = false;  // settled when `frame` is out
     tcpx_code answer = TCPX_OK;

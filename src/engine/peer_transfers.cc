@@ -389,8 +389,7 @@ void Peer::settle(const ChunkWork& work, uint32_t, tcpx_code code, const char* w
   --t.in_flight;
   if (code == TCPX_OK) {
     ++t.settled;
-    if (shared_.placer != nullptr && shared_.placer->stages() && t.plan.op == TCPX_READ)
-      t.staging_bytes += t.plan.chunks[work.chunk].bytes;
+    t.staging_bytes += work.copied;
   } else if (!t.ending) {
     const Chunk& chunk = t.plan.chunks[work.chunk];
     const wire::Piece& piece = t.plan.runs[chunk.first_run].remote;

@@ -31,6 +31,7 @@ struct ChunkWork {
   uint64_t epoch = 0;
   bool shared = false;               // other lanes carry parts of the transfer too
   std::shared_ptr<Notice> notice{};  // goes directly behind it
+  uint64_t copied = 0;               // on its way back: bytes that were copied once more here
 };
 
 // A notification that went directly behind the last chunk of its transfer.

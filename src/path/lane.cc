@@ -25,6 +25,7 @@ void TxFrame::reset() {
   clear(payload);
   clear(pieces);
   place = {};
+  copied = 0;
   trailer_status = TCPX_OK;
   beside = started = false;
   left = 0;
@@ -41,6 +42,7 @@ void RxChunk::reset() {
   refusal = TCPX_OK;
   staging = nullptr;
   ticket = 0;
+  copied = 0;
   message = {};
   reserved = false;
 }

@@ -35,6 +35,7 @@ struct TxFrame {
   std::vector<iovec> payload;       // what is left of it once `started`
   std::vector<wire::Piece> pieces;  // whose memory `payload` is, when regions can be revoked
   Place place{};                    // where `payload` lies
+  uint64_t copied = 0;              // bytes of payload that were copied once more on their way out
   uint16_t trailer_status = TCPX_OK;
 
   // Progress, kept by the lane.
@@ -60,6 +61,7 @@ struct RxChunk {
   tcpx_code refusal = TCPX_OK;  // why it is dropped
   uint8_t* staging = nullptr;
   uint64_t ticket = 0;    // of a placing under way
+  uint64_t copied = 0;    // bytes that were copied once more on their way in
   MessageBytes message;   // payload of a notification, as far as it has come
   bool reserved = false;  // there is room in the inbox for it
 

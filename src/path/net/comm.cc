@@ -103,6 +103,7 @@ Status SendComm::post_next(bool* posted) {
   }
   if (Status status = post(data, bytes, slice, staging, true, posted); !status) return status;
   if (!*posted) return {};
+  if (slice == nullptr) queued.frame->copied += bytes;
   queued.posted += bytes;
   ++queued.requests;
   if (queued.posted == payload_of(*queued.frame)) ++posting_;
@@ -260,8 +261,10 @@ void ReceiveComm::place_some(Request& request) {
     size_t count = 0;
     for (uint64_t bytes = 0; count < request.fragments.size() && bytes < kPlaceBytes; ++count)
       bytes += request.fragments[count].length;
+    uint64_t before = request.placed;
     for (const nccl::Fragment& fragment : request.fragments.first(count))
       request.placed += fragment.length;
+    request.chunk->copied += request.placed - before;
     unpack(request.fragments.first(count), static_cast<const uint8_t*>(queue_.bounce), landing,
            request.offset);
     request.fragments = request.fragments.subspan(count);
@@ -270,6 +273,7 @@ void ReceiveComm::place_some(Request& request) {
     const uint8_t* from = staging_.data() + static_cast<uint64_t>(request.staging) * request_bytes_;
     landing.put(request.offset + request.placed, from + request.placed, bytes);
     request.placed += bytes;
+    request.chunk->copied += bytes;
   }
 }
 
