@@ -271,6 +271,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint32_t live_lanes_locked() const;
   bool became_up_locked();
   void take_refusal_locked(const PeerLane& lane);
+  bool refusal_stands_locked(Nanos now) const;
   void withdraw_refusal_locked(const PeerLane& lost);
   bool left_to_others_locked(const PeerLane& asking);
   bool is_turn_of_locked(const PeerLane& asking);

@@ -69,7 +69,7 @@ void Peer::lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites wri
     std::lock_guard lock(mu);
     // None is dealt to a lane that is no longer open.
     if (ChunkWork dealt; lane.take_dealt(&dealt)) take_back_locked(dealt, lane.index());
-    if (refusal_is_certain_) why = refusal_;
+    if (refusal_stands_locked(now_ns())) why = refusal_;
     changed_.notify_all();
     if (state_ == State::kEnded) return;  // end() settles everything
     if (leaving_ && heard_every_bye_locked()) ask_end(peer_left());

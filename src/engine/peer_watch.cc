@@ -72,6 +72,11 @@ bool Peer::in_a_call(Nanos now) {
   });
 }
 
+// A stream that ends now is no longer the other half of a death, but the peer's answer to our word.
+bool Peer::refusal_stands_locked(Nanos now) const {
+  return !refusal_.ok() && (refusal_is_certain_ || now - refused_at_ >= kStreamFollows);
+}
+
 bool Peer::end_refused(Nanos now) {
   Status refusal;
   {
