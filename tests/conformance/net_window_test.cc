@@ -37,12 +37,14 @@ TEST(NetWindow, ManyPostsWithoutARefusalAndTheWindowsStayFull) {
   EXPECT_EQ(seen.misuses, 0u);
   EXPECT_EQ(seen.consumed, seen.receives) << "every receive, and no send";
   uint64_t sends = 0, receives = 0;
-  for (Engine* engine : {&pair.a, &pair.b})
-    for (auto& lane : counters(*engine)["peers"][0]["lanes"]) {
+  for (Engine* engine : {&pair.a, &pair.b}) {
+    nlohmann::json of_one = counters(*engine);
+    for (auto& lane : of_one["peers"][0]["lanes"]) {
       sends += lane.at("send_requests").get<uint64_t>();
       receives += lane.at("receive_requests").get<uint64_t>();
       EXPECT_EQ(lane.at("receives_consumed"), lane.at("receive_requests"));
     }
+  }
   EXPECT_EQ(sends, seen.sends) << "what we tell is what the plugin saw";
   EXPECT_EQ(receives, seen.receives);
   nlohmann::json all = counters(pair.a);

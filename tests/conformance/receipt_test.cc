@@ -47,7 +47,10 @@ TEST_P(Receipts, FieldsAddUp) {
     EXPECT_GE(receipt.lanes_used, 1u);
     EXPECT_LE(receipt.lanes_used, row().lanes);
     EXPECT_EQ(receipt.peer_generation, info.generation);
-    EXPECT_EQ(receipt.staging_copies, op == TCPX_READ && unpacks() ? length : 0);
+    if (op == TCPX_READ)
+      EXPECT_EQ(receipt.staging_copies, unpacks() ? length : 0);
+    else  // the short end may go through staging
+      EXPECT_LE(receipt.staging_copies, unpacks() ? length % row().chunk : 0);
     EXPECT_GE(receipt.queued_us, 0);
     EXPECT_GT(receipt.moving_us, 0);
     EXPECT_GT(receipt.notify_us, 0);
