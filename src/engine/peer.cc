@@ -189,7 +189,7 @@ void Peer::end(const Status& status) noexcept {
         if (lane && !lane->is_shut()) all.add(lane.get());
       changed_.notify_all();
     }
-    for (PeerLane* lane : all) (void)lane->ask_shut(status);
+    for (PeerLane* lane : all) (void)lane->ask_shut(status, all.kept());
     (void)advance_end(now_ns());
   });
 }

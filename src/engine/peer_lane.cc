@@ -95,10 +95,12 @@ bool PeerLane::in_loop(std::function<void()> f, Nanos patience) {
   return loop_.run_exclusive(guarded, patience);
 }
 
-Loop::Asked PeerLane::ask_shut(const Status& status) {
-  return loop_.ask([this, status, keep = peer_.shared_from_this()] {
+// It may be asked twice (an end that had to be tried again), and whoever sees that it is shut lets
+// the lanes go: the second one still has them.
+Loop::Asked PeerLane::ask_shut(const Status& status, const LanesKept& kept) {
+  return loop_.ask([this, status, kept, keep = peer_.shared_from_this()] {
     shut(status);
-    keep->lane_shut();  // the lane may be gone: who sees that it is shut may free it
+    keep->lane_shut();
   });
 }
 

@@ -81,7 +81,7 @@ class PeerLane final : public LaneSink {
     }
   }
   // Closes the lane, or has it never start. When that has run nothing of it touches memory.
-  Loop::Asked ask_shut(const Status& status);
+  Loop::Asked ask_shut(const Status& status, const LanesKept& kept);
   bool is_shut() const { return is_shut_.load(std::memory_order_acquire); }
   // Of a lane that is shut, or never started: ends the thread of a loop of its own. False: not yet.
   // Not from that loop.

@@ -86,7 +86,8 @@ TEST_F(DealtChunk, IsSentWhenTheLaneComesForIt) {
 
 TEST_F(DealtChunk, OfALaneThatIsLostGoesByAnother) {
   auto held = post_with_second_lane_held();
-  auto shut = second->ask_shut(lane_error(TCPX_PEER_DISCONNECTED, "cut by the test"));
+  auto shut = second->ask_shut(lane_error(TCPX_PEER_DISCONNECTED, "cut by the test"),
+                               transfer->peer->lanes().kept());
   held->release();
   EXPECT_TRUE(second->loop().wait_for(shut, kNever));
   transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);

@@ -35,8 +35,8 @@ struct Refusal : testing::Test {
     lane->in_loop([&] { peer->lane_settled(*lane, lane_error(TCPX_PEER_DISCONNECTED, "comm")); });
   }
   void stream_ends(PeerLane* lane) {
-    EXPECT_TRUE(lane->loop().wait_for(lane->ask_shut(lane_error(TCPX_PEER_DISCONNECTED, "stream")),
-                                      kNever));
+    Status broken = lane_error(TCPX_PEER_DISCONNECTED, "stream");
+    EXPECT_TRUE(lane->loop().wait_for(lane->ask_shut(broken, peer->lanes().kept()), kNever));
   }
   Status end_after(std::chrono::milliseconds time) {
     std::this_thread::sleep_for(time);
