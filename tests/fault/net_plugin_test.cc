@@ -128,7 +128,7 @@ TEST_F(NetFault, WarningsOfThePluginAreToldAtEveryLogLevel) {
   start("fail_in@3:isend", allowed({{"log_level", "error"}}));
   ASSERT_TRUE(succeeded(meet()));
   (void)move(TCPX_WRITE);
-  EXPECT_TRUE(eventually([&] { return logged("net plugin: fail_in:isend"); })) << lines();
+  EXPECT_TRUE(eventually([&] { return logged("NET/TCPX_EMU : fail_in:isend"); })) << lines();
 }
 
 // ---- calls that never return -------------------------------------------------------------------
