@@ -152,8 +152,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   tcpx_code notice_behind_arrived(MessageBytes&& bytes, bool reserved);
   void hear_epoch(uint64_t of_peer);
   void epoch_was_heard(uint64_t ours);
-  void lane_down_asked(uint32_t index);
-  void lane_down_confirmed(uint32_t index, const NoticesBrought& brought);
+  Status hear_about_lane(const wire::Header& header);
   void lane_lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
                  std::vector<ChunkWork> reads);
   void lane_settled(PeerLane& lane, const Status& status);
@@ -260,6 +259,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool heard_every_bye_locked() const;
   void close_given_up_lanes();
   void given_up_lane_closed(uint32_t index);
+  void lane_down_asked(uint32_t index);
+  void lane_down_confirmed(uint32_t index, const NoticesBrought& brought);
   void ask_about_lane_locked(uint32_t index);
   void confirm_lane_locked(uint32_t index);
   static Status peer_left();
@@ -303,13 +304,14 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint32_t left_ticks_ = 0, quiet_ticks_ = 0;  // since then; and without a byte on the other lanes
   uint64_t heard_leaving_ = 0;
   Nanos last_left_tick_ = 0;
-  uint64_t epoch_due_ = 0;              // one of ours it did not answer in time
-  bool end_done_ = false;               // of state_ kEnded: lanes closed, transfers ended
-  std::atomic<bool> end_asked_{false};  // the service thread knows
-  LaneBits given_up_lanes_;             // by the peer, who waits until they are closed here
-  LaneBits to_close_;                   // of them
-  LaneBits confirmed_lanes_;            // we have told the peer that they are
-  std::string connect_note_;            // why lanes are missing
+  uint64_t epoch_due_ = 0;                      // one of ours it did not answer in time
+  bool end_done_ = false;                       // of state_ kEnded: lanes closed, transfers ended
+  std::atomic<bool> end_asked_{false};          // the service thread knows
+  std::atomic<uint32_t> heard_about_lanes_{0};  // questions and answers, any loop
+  LaneBits given_up_lanes_;                     // by the peer, who waits until they are closed here
+  LaneBits to_close_;                           // of them
+  LaneBits confirmed_lanes_;                    // we have told the peer that they are
+  std::string connect_note_;                    // why lanes are missing
   std::string path_note_;
   Status refusal_;                   // a lane has not the required path: the end is on its way
   bool refusal_is_certain_ = false;  // not just the first sign of the peer's death, or the lane's

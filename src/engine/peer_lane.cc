@@ -485,10 +485,8 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
     case wire::FrameType::kNotifyAck:
       peer_.notice_confirmed(header.transfer, static_cast<tcpx_code>(header.status));
       return {};
-    case wire::FrameType::kLaneDown: peer_.lane_down_asked(header.chunk); return {};
-    case wire::FrameType::kLaneDownAck:
-      peer_.lane_down_confirmed(header.chunk, {header.aux, header.transfer});
-      return {};
+    case wire::FrameType::kLaneDown:
+    case wire::FrameType::kLaneDownAck: return peer_.hear_about_lane(header);
     case wire::FrameType::kNotifyBehindAck: return notice_behind_answered(header);
     case wire::FrameType::kPing: {
       peer_.hear_epoch(header.transfer);

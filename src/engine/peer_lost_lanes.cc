@@ -118,6 +118,21 @@ void Peer::confirm_lane_locked(uint32_t index) {
   control_waiting_.store(true, std::memory_order_release);
 }
 
+// A lane is lost once, and then asks once more about each one that is not confirmed yet.
+Status Peer::hear_about_lane(const wire::Header& header) {
+  constexpr uint32_t kMost = 2 * wire::kMaxLanes * wire::kMaxLanes;  // questions and answers
+  if (heard_about_lanes_.fetch_add(1, std::memory_order_relaxed) >= kMost)
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      strf("more than {} questions and answers about lost lanes: no session of at "
+                           "most {} lanes has so many",
+                           kMost, wire::kMaxLanes));
+  if (header.type == wire::FrameType::kLaneDown)
+    lane_down_asked(header.chunk);
+  else
+    lane_down_confirmed(header.chunk, {header.aux, header.transfer});
+  return {};
+}
+
 // The peer gave this lane up. Our end is closed before we confirm, so nothing more lands through
 // it. Closing has to happen in that lane's loop, so the service thread does it, once: a peer that
 // says it again is told again, by the lane that brought it.

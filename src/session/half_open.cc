@@ -30,7 +30,7 @@ std::vector<int> choose_leaving(std::span<const Visitor> visitors, Nanos now) {
     ++places[visitor.source];
     if (visitor.standing == Standing::kProved) continue;
     if (now - visitor.since >= kVisitorPatience) leaving.push_back(visitor.fd);
-    if (now - visitor.since >= kVisitorGrace) candidates.push_back(&visitor);
+    if (now - visitor.since >= visitor_grace(visitor.standing)) candidates.push_back(&visitor);
   }
   if (!leaving.empty() || candidates.empty()) return leaving;
   const size_t share = std::max(kLeastShare, visitors.size() / 16);

@@ -33,8 +33,18 @@ struct Visitor {
   Nanos since = 0;  // its last step forward
 };
 
-// An honest client takes its next step within a round trip; inside a region that is far below this.
-inline constexpr Nanos kVisitorGrace = 20 * kMilli;
+// So long after its last step nobody has to leave. A hello comes right behind the connection, a
+// proof within a round trip, which inside a region takes less than 2 ms; a lane belongs to somebody
+// who is known. Longer ones would turn newcomers away: 256 places are filled in 6 ms by the 40,000
+// strangers a second that one core can send.
+constexpr Nanos visitor_grace(Standing standing) {
+  switch (standing) {
+    case Standing::kSilent:
+    case Standing::kSpoke: return 2 * kMilli;
+    case Standing::kSaidHello: return 5 * kMilli;
+    default: return 20 * kMilli;
+  }
+}
 // Without pressure a visitor has handshake_timeout; with it, this.
 inline constexpr Nanos kVisitorPatience = 1 * kSecond;
 

@@ -188,6 +188,7 @@ void Service::admit(Fd fd, const wire::Address& remote) {
   entry.handshake = std::make_unique<Handshake>(std::move(fd), to_string(remote), owner_, deadline);
   entry.source = source_of(remote);
   entry.since = now;
+  entry.watched = EPOLLIN;
   entries_[raw] = std::move(entry);
   next_expiry_ = std::min(next_expiry_, deadline);
   half_open_.fetch_add(1);
@@ -227,6 +228,7 @@ void Service::add_client(std::unique_ptr<Handshake> handshake, OnEnd on_end) {
   Entry entry;
   entry.handshake = std::move(handshake);
   entry.on_end = std::move(on_end);
+  entry.watched = EPOLLIN | EPOLLOUT;
   entries_[fd] = std::move(entry);
   watch(fd, EPOLLIN | EPOLLOUT, true);
 }
@@ -243,7 +245,8 @@ void Service::step(int fd) {
     if (entries_.contains(fd)) return drop(fd, caught(TCPX_BLAST_LANE));
     throw;
   }
-  watch(fd, handshake.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN, false);
+  const uint32_t events = handshake.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if (events != entry.watched) watch(fd, entry.watched = events, false);
   if (!handshake.is_server() || handshake.standing() == entry.standing) return;
   entry.standing = handshake.standing();
   entry.since = now_ns();

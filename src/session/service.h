@@ -56,7 +56,8 @@ class Service {
  private:
   struct Entry {
     std::unique_ptr<Handshake> handshake;
-    OnEnd on_end;  // client side
+    OnEnd on_end;          // client side
+    uint32_t watched = 0;  // epoll's events
     // Server side, as half_open.h has it:
     Source source{};
     Standing standing = Standing::kSilent;

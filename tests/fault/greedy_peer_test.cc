@@ -105,8 +105,7 @@ std::ostream& operator<<(std::ostream& out, const Question& question) {
 
 Question question(const char* name, FrameType type) {
   wire::Header header = frame_of(type, 1);
-  if (type == FrameType::kPing || type == FrameType::kLaneDown) header.transfer = 0;
-  if (type == FrameType::kLaneDown) header.chunk = 63;
+  if (type == FrameType::kPing) header.transfer = 0;
   return {name, header};
 }
 
@@ -152,8 +151,7 @@ TEST_P(UnreadAnswers, AreFewAndThenTheLaneIsNotRead) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, UnreadAnswers,
                          ::testing::Values(question("pings", FrameType::kPing),
-                                           question("empty_writes", FrameType::kWrite),
-                                           question("lane_downs", FrameType::kLaneDown)),
+                                           question("empty_writes", FrameType::kWrite)),
                          [](auto& row) { return row.param.name; });
 
 // Dead to us, not silent: it could be read, and is given up because it does not read.
@@ -254,8 +252,7 @@ TEST_P(FloodingPeer, OthersHaveTheirTurnsAndMayConnect) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FloodingPeer,
-                         ::testing::Values(question("pings", FrameType::kPing),
-                                           question("lane_downs", FrameType::kLaneDown)),
+                         ::testing::Values(question("pings", FrameType::kPing)),
                          [](auto& row) { return row.param.name; });
 
 // A gap in the ids, which an honest peer leaves when one of its notifications was refused, costs

@@ -357,6 +357,25 @@ TEST_F(MaliciousPeer, AnswersToNothingAreDroppedOrEndTheSessionNeverMore) {
   expect_untouched();
 }
 
+// Every frame about a lost lane takes a lock that all lanes of the session want. Honest peers have
+// few.
+TEST_F(MaliciousPeer, TalkAboutLostLanesHasAnEnd) {
+  constexpr size_t kMost = 2 * wire::kMaxLanes * wire::kMaxLanes;
+  for (FrameType type : {FrameType::kLaneDown, FrameType::kLaneDownAck}) {
+    SCOPED_TRACE(static_cast<int>(type));
+    auto other = join();
+    wire::Header header = frame_of(type);
+    header.chunk = 63;
+    ASSERT_TRUE(other->socket().send(other->burst(header, kMost)));
+    ASSERT_TRUE(other->ping());
+    uint64_t before = count("protocol_errors");
+    ASSERT_TRUE(other->send_header(header));
+    EXPECT_TRUE(other->closes());
+    EXPECT_TRUE(reaches("protocol_errors", before + 1)) << counters(engine).dump();
+    EXPECT_TRUE(client->ping());
+  }
+}
+
 TEST_F(MaliciousPeer, AskingForMuchAndReadingNothingStopsOnlyItself) {
   uint64_t rss = rss_bytes();
   std::vector<wire::Piece> all = {piece(read_only, 0, kBytes)};

@@ -121,6 +121,22 @@ def connect_storm(context):
     return f"{opened} connections"
 
 
+@attack(STRANGER)
+def hello_storm(context):
+    """The same, and each says a hello: the victim answers with its own proof, and waits for theirs."""
+    socks, opened, said = [], 0, wire.hello(target=context.info.uid)
+    while context.left() > 0:
+        try:
+            socks.append(context.dial(2 + opened % 240))
+            socks[-1].sendall(said)
+            opened += 1
+        except OSError:
+            time.sleep(0.001)
+        if len(socks) > 500:
+            socks.pop(0).close()
+    return f"{opened} connections"
+
+
 @attack(STRANGER, short=True, sanitized=True, seconds=2)
 def replayed_handshake(context):
     """Both messages of a handshake that was let in, once more."""

@@ -29,10 +29,19 @@ TEST(HalfOpen, WhoStoodStillLongGoesAtOnceUnderPressure) {
 }
 
 TEST(HalfOpen, NobodyInTheMiddleOfItsRoundTripHasToLeave) {
-  std::vector<Visitor> visitors = {visitor(1, Standing::kSilent, 5 * kMilli),
-                                   visitor(2, Standing::kSaidHello, 19 * kMilli),
-                                   visitor(3, Standing::kProved, 500 * kMilli)};
+  std::vector<Visitor> visitors = {
+      visitor(1, Standing::kSilent, 1 * kMilli), visitor(2, Standing::kSaidHello, 4 * kMilli),
+      visitor(3, Standing::kJoining, 19 * kMilli), visitor(4, Standing::kProved, 500 * kMilli)};
   EXPECT_THAT(choose_leaving(visitors, kNow), IsEmpty()) << "the newcomer waits";
+}
+
+// Strangers faster than a round trip: with all places theirs, an honest newcomer would be turned
+// away.
+TEST(HalfOpen, WhoSaysNothingHasLessTimeThanARoundTrip) {
+  std::vector<Visitor> visitors = {visitor(1, Standing::kSaidHello, 4 * kMilli),
+                                   visitor(2, Standing::kSilent, 3 * kMilli),
+                                   visitor(3, Standing::kSilent, 1 * kMilli)};
+  EXPECT_THAT(choose_leaving(visitors, kNow), ElementsAre(2));
 }
 
 TEST(HalfOpen, OfOneSourceTheLeastBelievedAndOldestGoes) {
