@@ -62,8 +62,9 @@ typedef enum tcpx_code {
   TCPX_UNSUPPORTED = 24,
   TCPX_SHUTDOWN = 25, /* the engine is being destroyed */
   TCPX_INTERNAL = 26,
-  TCPX_TAMPERED = 27,   /* connection info or region description fails its check */
-  TCPX_MEMORY_GONE = 28 /* memory was unmapped while it was registered; the session goes on */
+  TCPX_TAMPERED = 27,    /* connection info or region description fails its check */
+  TCPX_MEMORY_GONE = 28, /* memory was unmapped while it was registered; the session goes on */
+  TCPX_COPY_FAILED = 29  /* bytes could not be copied into or out of registered memory (a GPU's) */
 } tcpx_code;
 
 /* What the error destroyed: what the caller has to rebuild. */

@@ -23,6 +23,7 @@ nixl_status_t to_nixl(tcpx_code code) {
     case TCPX_NOT_FOUND:
     case TCPX_STALE_REGION:
     case TCPX_MEMORY_GONE: return NIXL_ERR_NOT_FOUND;
+    case TCPX_COPY_FAILED: return NIXL_ERR_BACKEND;
     case TCPX_ACCESS_DENIED:
     case TCPX_AUTH_FAILED:
     case TCPX_LIMIT: return NIXL_ERR_NOT_ALLOWED;

@@ -48,6 +48,7 @@ const char* code_name(tcpx_code code) {
     case TCPX_INTERNAL: return "internal error";
     case TCPX_TAMPERED: return "tampered";
     case TCPX_MEMORY_GONE: return "memory gone";
+    case TCPX_COPY_FAILED: return "copy failed";
   }
   return "unknown code";
 }

@@ -59,6 +59,7 @@ struct EngineOptions {
   std::string net_rx_bindings;
   uint32_t net_send_window = 12;  // requests under way per comm
   uint32_t net_receive_window = 16;
+  bool stage_host = false;       // option "staging": host | off
   bool net_host_memory = false;  // option "net_memory": host | auto
   tcpx_log_level log_level = TCPX_LOG_INFO;
 };

@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "base/wait.h"
 #include "engine/notice_queue.h"
+#include "memory/host_mover.h"
 #include "path/tcp/tcp_lane.h"
 #include "session/sockets.h"
 
@@ -36,22 +37,23 @@ uint32_t cores() {
 
 }  // namespace
 
-EngineCore::EngineCore(Config config, Log log, Placer* placer)
+EngineCore::EngineCore(Config config, Log log, Movers* movers)
     : config_(std::move(config)),
       shared_owner_(std::make_unique<EngineShared>()),
       shared_(*shared_owner_) {
   shared_.options = config_.options;
   shared_.log = log;
-  shared_.placer = placer;
+  if (movers == nullptr && config_.options.stage_host) own_movers_ = std::make_unique<HostMovers>();
+  shared_.movers = own_movers_ ? own_movers_.get() : movers;
   const EngineOptions& options = shared_.options;
   shared_.inbox = std::make_unique<NoticeQueue>(
       std::max(options.inbox_bytes, options.max_notify_bytes + NoticeQueue::kEntryBytes));
   tick_scratch_.reserve(64);
 }
 
-Status EngineCore::create(Config config, Log log, Placer* placer,
+Status EngineCore::create(Config config, Log log, Movers* movers,
                           std::unique_ptr<EngineCore>* out) {
-  std::unique_ptr<EngineCore> engine(new EngineCore(std::move(config), log, placer));
+  std::unique_ptr<EngineCore> engine(new EngineCore(std::move(config), log, movers));
   Status status = engine->init();
   if (status) *out = std::move(engine);
   return status;
@@ -166,6 +168,7 @@ Status EngineCore::init_loops() {
     settings.spin = shared_.options.spin;
     settings.driven = &shared_.driven_loops;
     settings.max_spinning = shared_.max_spinning;
+    settings.movers = shared_.movers;
     std::unique_ptr<Loop> loop;
     if (Status status = Loop::create(settings, &loop); !status) return status;
     shared_.loops.push_back(std::move(loop));

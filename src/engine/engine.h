@@ -24,8 +24,9 @@ namespace tcpx {
 
 class EngineCore final : private ServiceOwner, private ConnectorHost {
  public:
-  // `placer` is null for host memory (see memory/placer.h) and outlives the engine.
-  static Status create(Config config, Log log, Placer* placer, std::unique_ptr<EngineCore>* out);
+  // `movers` is null where host memory is all there is (see memory/mover.h), and outlives the
+  // engine.
+  static Status create(Config config, Log log, Movers* movers, std::unique_ptr<EngineCore>* out);
   ~EngineCore() override;
 
   const std::vector<uint8_t>& connection_info() const { return connection_info_; }
@@ -58,7 +59,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status check_place(const Place& place) const;
   static constexpr Nanos kGoodbyePatience = 500 * kMilli;
 
-  EngineCore(Config config, Log log, Placer* placer);
+  EngineCore(Config config, Log log, Movers* movers);
   Status init();
   Status init_paths();
   bool allows(std::string_view path) const;
@@ -117,6 +118,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void connected(const std::shared_ptr<Peer>& peer) override;
 
   Config config_;
+  std::unique_ptr<Movers> own_movers_;          // outlives the loops
   std::unique_ptr<EngineShared> shared_owner_;  // left behind if a thread hangs in a plugin
   EngineShared& shared_;
   wire::Uid uid_{};

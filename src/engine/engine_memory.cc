@@ -24,7 +24,7 @@ Status EngineCore::register_memory(const RegionView& memory, uint64_t* region) {
 }
 
 Status EngineCore::check_place(const Place& place) const {
-  if (shared_.placer == nullptr ? place.is_host() : shared_.placer->serves(place)) return {};
+  if (shared_.movers == nullptr ? place.is_host() : shared_.movers->serves(place)) return {};
   return bad_call(TCPX_UNSUPPORTED, strf("this engine cannot move memory of {}; register host "
                                          "memory and copy it yourself",
                                          place.text()));

@@ -223,7 +223,7 @@ bool Peer::advance_end(Nanos now) {
   bool held = false, waiting = false;
   for (auto& lane : lanes_) {  // all: who hangs is seen by looking
     if (!lane || lane->is_shut()) continue;
-    (lane->loop().hangs(now) ? held : waiting) = true;
+    (lane->loop().hangs(now) || lane->moves_hang(now) ? held : waiting) = true;
   }
   if (waiting) return false;
   while (!live_.empty()) {

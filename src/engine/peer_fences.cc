@@ -20,7 +20,12 @@ namespace {
 constexpr Nanos kLeastHold = 200 * kMilli;
 constexpr Nanos kClosing = 300 * kMilli;  // of lanes, as long as no plugin hangs in it
 constexpr Nanos kLookEvery = 20 * kMilli;
-constexpr Nanos kAskAgain = kMilli;
+// Every question wakes a loop, which then spins for a while: the longer it has lasted, the more
+// rarely it is asked.
+constexpr Nanos kAskAgain = kMilli, kAskAgainAtMost = 20 * kMilli;
+Nanos until_asked_again(Nanos since) {
+  return std::clamp((now_ns() - since) / 4, kAskAgain, kAskAgainAtMost);
+}
 
 // When lanes that still hold memory are closed, for who has until `deadline`.
 Nanos fence_end(Nanos deadline) {
@@ -45,15 +50,14 @@ Answers Peer::ask_lanes(const std::function<size_t(PeerLane&)>& question) {
 Answers Peer::ask_stop(const std::shared_ptr<TransferState>& transfer, uint64_t post,
                        Nanos close_at) {
   return ask_lanes([transfer, post, close_at](PeerLane& lane) {
-    size_t held = lane.stop(*transfer, post);
-    return held > 0 && lane.close_if_stuck(close_at) ? size_t{0} : held;
+    return lane.held_or_close(lane.stop(*transfer, post), close_at);
   });
 }
 
 // After this no lane touches the transfer's local memory.
 Peer::Fence Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t post,
                        Nanos close_at, Nanos deadline) {
-  for (;;) {
+  for (const Nanos since = now_ns();;) {
     Answers answers = ask_stop(transfer, post, close_at);
     while (!answers->await(std::min(deadline, now_ns() + kLookEvery))) {
       Nanos now = now_ns();
@@ -64,7 +68,8 @@ Peer::Fence Peer::stop(const std::shared_ptr<TransferState>& transfer, uint64_t 
     if (now_ns() >= deadline) return Fence::kNotYet;
     std::unique_lock<std::mutex> lock(mu);
     ++transfer->waiters;
-    wait_until(transfer->ended, lock, now_ns() + kAskAgain, [&] { return !transfer->live; });
+    Nanos again = std::min(deadline, now_ns() + until_asked_again(since));
+    wait_until(transfer->ended, lock, again, [&] { return !transfer->live; });
     --transfer->waiters;
   }
 }
@@ -265,7 +270,7 @@ Answers Peer::ask_revoke(uint64_t region, Nanos close_at, bool ours) {
   advance_ends();
   return ask_lanes([region, close_at, ours](PeerLane& lane) {
     size_t held = lane.revoke(region) + (ours ? lane.held_for_us(region) : 0);
-    return held > 0 && lane.close_if_stuck(close_at) ? size_t{0} : held;
+    return lane.held_or_close(held, close_at);
   });
 }
 

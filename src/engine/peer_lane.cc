@@ -32,12 +32,12 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
       loop_owner_(std::move(loop)),
       own_loop_(own_loop),
       loop_(*loop_owner_),
-      outstanding_(peer.window()) {
+      outstanding_(peer.window()),
+      moves_(loop_.mover(), peer.window()) {
   scratch_.reserve(wire::kMaxPieces);
   behind_.reserve(kMostBehind);
   lost_writes_.reserve(peer.window());
   lost_reads_.reserve(peer.window());
-  placing_.reserve(peer.window() + 1);
   // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
   chunk_frames_.fill(2 * peer.window());
   small_frames_.fill(2 * peer.window());
@@ -80,6 +80,7 @@ Status PeerLane::start(const LaneFactory& factory) {
 void PeerLane::shut(const Status& status) {
   shut_ = true;
   if (started()) lane_->close(status);
+  if (ending_since_.load(std::memory_order_relaxed) != 0) return;  // ended() says so
   is_shut_.store(true, std::memory_order_release);
 }
 
@@ -151,7 +152,7 @@ void PeerLane::fill() {
   while (std::shared_ptr<Notice> notice = peer_.next_notice(*this)) send_notice(std::move(notice));
   ChunkWork work;
   // What was dealt can go by no other lane: it does not wait for credit.
-  while (may_hold_more() &&
+  while (may_hold_more() && may_take_chunk() &&
          (take_dealt(&work) || (lane_->payload_credit() > 0 && peer_.next_chunk(*this, &work)))) {
     bool shared = work.shared;
     bool long_write = send_chunk(std::move(work)) >= kLongWrite;
@@ -231,7 +232,7 @@ uint64_t PeerLane::send_chunk(ChunkWork work) {
   in_flight_.store(used_, std::memory_order_relaxed);
   shared_.counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) shared_.counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
-  lane_->queue(frame);
+  queue_payload(frame);
   if (work.notice != nullptr) send_notice_behind(std::move(work.notice), *entry);
   return frame->has_tail() ? chunk.bytes : 0;
 }
@@ -293,7 +294,6 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
   const Chunk& part = plan.chunks[entry->chunk];
   plan.local_iov(part, &chunk->destination);
   chunk->place = part.local;
-  land(chunk);
   return {};
 }
 
@@ -322,7 +322,6 @@ void PeerLane::write_head(RxChunk* chunk) {
   chunk->refusal =
       resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE, &chunk->destination, &chunk->place);
   chunk->discard = chunk->refusal != TCPX_OK;
-  if (!chunk->discard) land(chunk);
 }
 
 void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
@@ -346,62 +345,41 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
   frame->header.chunk = header.chunk;
   tcpx_code code = resolve(header, pieces, TCPX_REMOTE_READ, &frame->payload, &frame->place);
   if (code != TCPX_OK) {
-    wire::Header failed;
-    failed.type = wire::FrameType::kReadFailed;
-    failed.status = static_cast<uint16_t>(code);
-    failed.transfer = header.transfer;
-    failed.chunk = header.chunk;
     drop_frame(frame);
-    send_small(failed);
+    refuse_read(header, code);
     return {};
   }
   frame->header.payload_bytes = header.payload_bytes;
   frame->pieces.assign(pieces.begin(), pieces.end());
   serving_.fetch_add(1, std::memory_order_relaxed);
-  lane_->queue(frame);
+  queue_payload(frame);
   return {};
 }
 
-// ---- placing -------------------------------------------------------------------------------
-
-// Decides where the lane receives: in place, or in staging memory.
-void PeerLane::land(RxChunk* chunk) {
-  if (chunk->staging != nullptr)
-    chunk->landing.push_back({chunk->staging, chunk->header.payload_bytes});
-  else
-    chunk->landing = chunk->destination;
+void PeerLane::refuse_read(const wire::Header& header, tcpx_code code) {
+  wire::Header failed;
+  failed.type = wire::FrameType::kReadFailed;
+  failed.status = static_cast<uint16_t>(code);
+  failed.transfer = header.transfer;
+  failed.chunk = header.chunk;
+  send_small(failed);
 }
+
+// ---- payload that arrives --------------------------------------------------------------------
 
 Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
                          RxChunk** out) {
-  bool notice = header.is_notice();
-  bool stages =
-      !notice && header.payload_bytes > 0 && shared_.placer != nullptr && shared_.placer->stages();
-  uint8_t* staging = nullptr;
-  if (stages) {
-    staging = shared_.placer->acquire(header.payload_bytes);
-    if (staging == nullptr) {  // on_idle asks again
-      waiting_staging_ = true;
-      loop_.make_hot(lane_->source_index());
-      return {};
-    }
-    waiting_staging_ = false;
-  }
   // In the stream they come one by one. Beside it their heads can run ahead, as far as the window.
   bool is_write = header.type == wire::FrameType::kWrite;
-  if (is_write && writes_in_ >= outstanding_.size()) {
-    if (staging != nullptr) shared_.placer->release(staging);
+  if (is_write && writes_in_ >= outstanding_.size())
     return peer_error(TCPX_PROTOCOL_ERROR,
                       strf("more than {} writes outstanding on one lane", writes_in_));
-  }
   RxChunk* chunk = chunks_.take();
   chunk->header = header;
-  chunk->staging = staging;
   Status status;
-  if (notice) {
+  if (header.is_notice()) {
     notice_head(chunk);
   } else if (is_write) {
-    ++writes_in_;
     chunk->pieces.assign(pieces.begin(), pieces.end());
     write_head(chunk);
   } else {
@@ -411,6 +389,15 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
     drop_chunk(chunk);
     return status;
   }
+  wants_slot_ = !header.is_notice() && !chunk->discard && !moves_.land(chunk);
+  if (wants_slot_) {  // it comes again: resume_reading()
+    if (Outstanding* entry = find(header.transfer, header.chunk); !is_write && entry != nullptr)
+      entry->landing = nullptr;
+    drop_chunk(chunk);
+    loop_.make_waiting(lane_->source_index());
+    return {};
+  }
+  writes_in_ += is_write;
   *out = chunk;
   return {};
 }
@@ -423,43 +410,16 @@ Status PeerLane::on_payload(RxChunk* chunk, const wire::Trailer& trailer) {
   }
   if (trailer.status != TCPX_OK && chunk->refusal == TCPX_OK)
     chunk->refusal = static_cast<tcpx_code>(trailer.status);
-  place_or_finish(chunk);
+  if (moves_.place(chunk))
+    placed(chunk);
+  else
+    loop_.make_waiting(lane_->source_index());
   return {};
 }
 
-void PeerLane::place_or_finish(RxChunk* chunk) {
-  bool bad = chunk->discard || chunk->refusal != TCPX_OK;
-  if (bad || chunk->staging == nullptr) {
-    // Answers leave in order of arrival: behind placings that are still under way.
-    if (placing_.empty()) return placed(chunk);
-  } else {
-    chunk->ticket = shared_.placer->start(chunk->staging, chunk->destination);
-  }
-  placing_.push_back(chunk);
-  loop_.make_hot(lane_->source_index());
-}
-
-bool PeerLane::on_idle() {
-  drain_placings();
-  lane_->resume_reading(ReadHold::kNoSlot);
-  return !placing_.empty() || waiting_staging_;
-}
-
-void PeerLane::drain_placings() {
-  size_t done = 0;
-  while (done < placing_.size()) {
-    RxChunk* chunk = placing_[done];
-    if (chunk->ticket != 0 && !shared_.placer->finished(chunk->ticket)) break;
-    ++done;
-    placed(chunk);
-  }
-  placing_.erase(placing_.begin(), placing_.begin() + static_cast<ptrdiff_t>(done));
-}
-
-// The chunk's bytes are in place (or it was refused): release the slot, tell who waits.
+// The chunk's bytes are in place (or it was refused): tell who waits.
 void PeerLane::placed(RxChunk* chunk) {
   tcpx_code code = chunk->refusal;
-  lane_->release(chunk);
   if (chunk->header.type == wire::FrameType::kWrite) {
     if (code == TCPX_OK)
       placed_.add(chunk->header.transfer);
@@ -468,7 +428,7 @@ void PeerLane::placed(RxChunk* chunk) {
     write_done(chunk, code);
   } else if (Outstanding* entry = find(chunk->header.transfer, chunk->header.chunk)) {
     entry->landing = nullptr;
-    entry->copied = chunk->copied + (chunk->staging == nullptr ? 0 : chunk->header.payload_bytes);
+    entry->copied = chunk->copied + (chunk->slot == nullptr ? 0 : chunk->header.payload_bytes);
     settle(*entry, code);
   }
   if (code == TCPX_OK) shared_.counters.chunks_received.fetch_add(1, std::memory_order_relaxed);
@@ -560,11 +520,12 @@ std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
 // ---- pools ---------------------------------------------------------------------------------
 
 void PeerLane::drop_frame(TxFrame* frame) {
+  moves_.give_back(frame);
   (is_chunk(frame->header.type) ? chunk_frames_ : small_frames_).give(frame);
 }
 
 void PeerLane::drop_chunk(RxChunk* chunk) {
-  if (chunk->staging != nullptr) shared_.placer->release(chunk->staging);
+  moves_.give_back(chunk);
   if (chunk->reserved) peer_.notice_does_not_come(chunk->header.payload_bytes);
   chunks_.give(chunk);
 }

@@ -10,6 +10,7 @@
 
 #include "base/caught.h"
 #include "base/line_limit.h"
+#include "engine/lane_moves.h"
 #include "engine/pool.h"
 #include "engine/shared.h"
 #include "engine/transfer.h"
@@ -136,15 +137,21 @@ class PeerLane final : public LaneSink {
   // Of a closed lane: any thread that knows that it is.
   const NoticesBrought& notices_brought() const { return notices_brought_; }
   // Stops touching the memory of this post of the transfer. The answer to a WRITE that is out is
-  // still due; data of a READ is dropped. Returns how many placings still touch the memory.
+  // still due; data of a READ is dropped. Returns how many moves still touch the memory.
   size_t stop(const TransferState& transfer, uint64_t post);
-  // Stops reading and writing this region for the peer. Returns how many placings still do.
+  // Stops reading and writing this region for the peer. Returns how many moves still do.
   size_t revoke(uint64_t region);
   // Chunks of our own transfers that still read or write it.
   size_t held_for_us(uint64_t region) const;
   // A fence waits for what a path cannot call back as long as that moves, until `close_at`; then
-  // the lane is closed, which is the last fence there is. Whether it is closed now.
-  bool close_if_stuck(Nanos close_at);
+  // the lane is closed, which is the last fence there is, but for moves. How much of `held` is
+  // left.
+  size_t held_or_close(size_t held, Nanos close_at);
+  // Moves of a lane that is closed do not come to an end.
+  bool moves_hang(Nanos now) const {
+    Nanos since = ending_since_.load(std::memory_order_relaxed);
+    return since != 0 && now - since > kMovePatience;
+  }
   void shut(const Status& status);
   void send_bye();
   // The oldest chunk without an answer, for the stall report; empty if younger than `age`.
@@ -162,7 +169,7 @@ class PeerLane final : public LaneSink {
   void fill() override;
   bool awaits_answer() const override { return used_ > 0 || !behind_.empty(); }
   void on_settled(const Status& status) override;
-  bool on_idle() override;
+  Work on_idle() override;
   void on_down(const Status& status) noexcept override;
 
  private:
@@ -175,13 +182,14 @@ class PeerLane final : public LaneSink {
     uint64_t bytes = 0;
     Nanos since = 0;
     TxFrame* frame = nullptr;    // until it is out
-    RxChunk* landing = nullptr;  // READ: its data is arriving or being placed
+    RxChunk* landing = nullptr;  // READ: its data is arriving or being moved into place
     uint64_t copied = 0;
     bool is_read = false;
     bool answered = false;  // settled when `frame` is out
     tcpx_code answer = TCPX_OK;
   };
 
+  static constexpr Nanos kMovePatience = 10 * kSecond;
   // What the peer can tell of a lane that is lost; and what is sent in vain if a chunk was refused.
   static constexpr size_t kMostBehind = 64, kLongestBehind = 64u << 10;
 
@@ -212,11 +220,16 @@ class PeerLane final : public LaneSink {
   void end_refusal_hold();
   tcpx_code memory_gone(const wire::Header& header, bool ours, const void* at);
   void write_done(RxChunk* chunk, tcpx_code code);
-  // Placing.
-  void land(RxChunk* chunk);
-  void place_or_finish(RxChunk* chunk);
+  void refuse_read(const wire::Header& header, tcpx_code code);
+  // Moves.
+  bool may_take_chunk();
+  void queue_payload(TxFrame* frame);
   void placed(RxChunk* chunk);
-  void drain_placings();
+  void advance_moves();
+  void filled(TxFrame* frame, const std::string& failed);
+  tcpx_code copy_failed(const wire::Header& header, bool ours, const std::string& why);
+  void keep_alive_unread();
+  void ended(const Status& status) noexcept;
   // Small frames.
   void send_ping();
   void send_small(wire::Header header);
@@ -257,7 +270,8 @@ class PeerLane final : public LaneSink {
   ChunkWork dealt_work_;
   bool bye_sent_ = false;
   std::atomic<bool> held_for_refusals_{false};
-  bool waiting_staging_ = false;
+  bool wants_slot_ = false;       // a head that has none waits in the lane
+  bool wants_send_slot_ = false;  // a chunk may wait for one in its queue
 
   std::vector<Outstanding> outstanding_;             // window entries
   std::vector<ChunkWork> lost_writes_, lost_reads_;  // room for what was outstanding at the end
@@ -266,7 +280,8 @@ class PeerLane final : public LaneSink {
   uint32_t writes_in_ = 0;            // of the peer, not answered
   size_t answers_ = 0;                // queued
   std::atomic<Nanos> unread_since_{0};
-  std::vector<RxChunk*> placing_;  // in order of arrival
+  LaneMoves moves_;
+  std::atomic<Nanos> ending_since_{0};  // closed, with moves under way
   uint64_t payload_received_ = 0;
   std::atomic<double> rate_{0};  // smoothed; written in the exclusive section
   uint64_t held_bytes_ = 0;      // outstanding
@@ -285,6 +300,7 @@ class PeerLane final : public LaneSink {
   uint64_t behind_answered_ = 0;      // those before them
   NoticesBrought notices_brought_;
   LineLimit unmapped_lines_{"chunks met memory that is not mapped any more"};
+  LineLimit copy_lines_{"copies for the peer failed"};
 };
 
 }  // namespace tcpx

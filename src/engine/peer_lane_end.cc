@@ -5,10 +5,6 @@
 
 namespace tcpx {
 
-namespace {
-constexpr Nanos kPlacingPatience = 5 * kSecond;
-}
-
 // ---- memory that was unmapped while it was registered ----------------------------------------
 
 tcpx_code PeerLane::on_unmapped(TxFrame* frame, const void* at) {
@@ -44,13 +40,30 @@ tcpx_code PeerLane::memory_gone(const wire::Header& header, bool ours, const voi
 // none of it.
 void PeerLane::on_down(const Status& status) noexcept {
   open_.store(false, std::memory_order_release);
-  // Nothing arrives or leaves through this lane any more, but what has arrived may still be
-  // placing: a chunk must not be asked for again while its first copy can still land.
-  quietly([&] {
-    for (Nanos give_up = now_ns() + kPlacingPatience; !placing_.empty() && now_ns() < give_up;)
-      drain_placings();
-  });
   quietly([&] { lane_->each_receiving([this](RxChunk* chunk) { drop_chunk(chunk); }); });
+  if (moves_.running() == 0) return ended(status);
+  // Nothing arrives or leaves through this lane any more, but what has arrived may still be moved
+  // into place: a chunk must not be asked for again while its first copy can still land.
+  ending_since_.store(now_ns(), std::memory_order_relaxed);
+  auto finish_later = [&] {
+    loop_.finish_later(
+        [this, status, keep = peer_.shared_from_this(), kept = peer_.lanes().kept()] {
+          if (!quietly([&] { advance_moves(); }) || moves_.running() > 0) return false;
+          ended(status);
+          return true;
+        });
+  };
+  // Without memory for that it is waited for here.
+  while (!quietly(finish_later)) {
+    quietly([&] { advance_moves(); });
+    if (moves_.running() == 0) return ended(status);
+  }
+}
+
+// Its last move is over.
+void PeerLane::ended(const Status& status) noexcept {
+  quietly([&] { advance_moves(); });  // those that waited behind others
+  wants_slot_ = wants_send_slot_ = false;
   for (Outstanding& entry : outstanding_) {
     if (!entry.used) continue;
     shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
@@ -66,6 +79,7 @@ void PeerLane::on_down(const Status& status) noexcept {
   held_bytes_ = 0;
   in_flight_.store(0, std::memory_order_relaxed);
   notice_frames_.clear();
+  chunk_frames_.each([this](TxFrame* frame) { moves_.give_back(frame); });
   // A peer that has ended is remembered for a while, and its lanes with it: they keep nothing.
   chunk_frames_.drain();
   small_frames_.drain();
@@ -73,6 +87,9 @@ void PeerLane::on_down(const Status& status) noexcept {
   UnconfirmedWrites unconfirmed{std::move(lost_writes_), std::move(behind_), behind_answered_};
   peer_.or_fail(
       [&] { peer_.lane_lost(*this, status, std::move(unconfirmed), std::move(lost_reads_)); });
+  if (ending_since_.exchange(0, std::memory_order_relaxed) == 0 || !shut_) return;
+  is_shut_.store(true, std::memory_order_release);
+  peer_.or_fail([&] { peer_.lane_shut(); });
 }
 
 }  // namespace tcpx

@@ -13,7 +13,7 @@ constexpr Nanos kFencePatience = 200 * kMilli;  // with what does not move
 }  // namespace
 
 size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
-  drain_placings();
+  advance_moves();
   if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer &&
       dealt_work_.transfer_id == post) {
     ChunkWork work;
@@ -23,8 +23,9 @@ size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
   size_t moving = 0;
   for (Outstanding& entry : outstanding_) {
     if (!entry.used || entry.transfer.get() != &transfer || entry.transfer_id != post) continue;
-    if (entry.landing != nullptr && entry.landing->ticket != 0) {
-      ++moving;  // a placing cannot be called back: the caller comes again
+    if ((entry.landing != nullptr && entry.landing->move != 0) ||
+        (entry.frame != nullptr && entry.frame->move != 0)) {
+      ++moving;  // a move cannot be called back: the caller comes again
       continue;
     }
     if (entry.landing != nullptr && !entry.landing->discard) {
@@ -32,7 +33,7 @@ size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
       entry.landing->refusal = TCPX_CANCELLED;
       shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
     }
-    if (entry.landing != nullptr && lane_->holds(entry.landing)) {
+    if (entry.landing != nullptr && entry.landing->slot == nullptr && lane_->holds(entry.landing)) {
       ++moving;
       continue;
     }
@@ -43,7 +44,8 @@ size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
       settle(entry, TCPX_CANCELLED);  // never left: settled here and now
       continue;
     }
-    if (frame != nullptr && !entry.is_read && !lane_->abandon(frame, TCPX_CANCELLED)) {
+    if (frame != nullptr && !entry.is_read && !lane_->abandon(frame, TCPX_CANCELLED) &&
+        frame->slot == nullptr) {
       ++moving;
       continue;
     }
@@ -57,7 +59,7 @@ size_t PeerLane::revoke(uint64_t region) {
     return std::any_of(pieces.begin(), pieces.end(),
                        [region](const wire::Piece& piece) { return piece.region == region; });
   };
-  drain_placings();
+  advance_moves();
   size_t moving = 0;
   lane_->each_receiving([&](RxChunk* chunk) {
     if (!names(chunk->pieces)) return;
@@ -66,23 +68,22 @@ size_t PeerLane::revoke(uint64_t region) {
       chunk->refusal = TCPX_STALE_REGION;
       shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
     }
-    if (lane_->holds(chunk)) ++moving;
+    if (chunk->slot == nullptr && lane_->holds(chunk)) ++moving;
   });
-  for (RxChunk* chunk : placing_)
-    if (chunk->ticket != 0 && names(chunk->pieces)) ++moving;
+  moves_.each_placing([&](RxChunk* chunk) {
+    if (chunk->move != 0 && names(chunk->pieces)) ++moving;
+  });
   chunk_frames_.each([&](TxFrame* frame) {
     if (frame->header.type != wire::FrameType::kData || !names(frame->pieces)) return;
-    if (lane_->unqueue(frame)) {
-      wire::Header failed;
-      failed.type = wire::FrameType::kReadFailed;
-      failed.status = TCPX_STALE_REGION;
-      failed.transfer = frame->header.transfer;
-      failed.chunk = frame->header.chunk;
+    if (frame->move != 0) {
+      ++moving;
+    } else if (moves_.unwait(frame) || lane_->unqueue(frame)) {
+      const wire::Header header = frame->header;
       serving_.fetch_sub(1, std::memory_order_relaxed);
       drop_frame(frame);
-      send_small(failed);
+      refuse_read(header, TCPX_STALE_REGION);
       wake();
-    } else if (!lane_->abandon(frame, TCPX_STALE_REGION)) {
+    } else if (!lane_->abandon(frame, TCPX_STALE_REGION) && frame->slot == nullptr) {
       ++moving;
     }
   });
@@ -100,19 +101,25 @@ size_t PeerLane::held_for_us(uint64_t region) const {
 
 // What the path cannot call back. A frame in the stream is no such thing: see Lane::abandon.
 bool PeerLane::touches_memory(const Outstanding& entry) const {
-  if (entry.landing != nullptr && (entry.landing->ticket != 0 || lane_->holds(entry.landing)))
+  const RxChunk* landing = entry.landing;
+  const TxFrame* frame = entry.frame;
+  if (landing != nullptr &&
+      (landing->move != 0 || (landing->slot == nullptr && lane_->holds(landing))))
     return true;
-  return entry.frame != nullptr && entry.frame->beside && entry.frame->started && !entry.is_read;
+  if (frame == nullptr || entry.is_read) return false;
+  return frame->move != 0 || (frame->slot == nullptr && frame->beside && frame->started);
 }
 
-bool PeerLane::close_if_stuck(Nanos close_at) {
-  if (!open()) return true;
+size_t PeerLane::held_or_close(size_t held, Nanos close_at) {
+  if (held == 0) return 0;
+  // Closing a lane does not end moves, and they need none to come to their end.
+  if (!open() || held <= moves_.running()) return std::min(held, moves_.running());
   Nanos now = now_ns();
   std::string why = lane_->stalled(now, kFencePatience);
   if (why.empty() && now >= close_at) why = "it was still in use when that had to be over";
-  if (why.empty()) return false;
+  if (why.empty()) return held;
   lane_->close(lane_error(TCPX_PEER_TIMEOUT, "memory had to be given back: " + why));
-  return true;
+  return moves_.running();
 }
 
 }  // namespace tcpx

@@ -75,6 +75,7 @@ void PeerLane::notice_received(RxChunk* chunk) {
 // us, now 12, 64 KiB 29 and 21. Beside the stream payload arrives in its own time.
 bool PeerLane::takes_notice_behind(const TransferState& transfer) const {
   if (own_loop_ || transfer.plan.op != TCPX_WRITE || behind_.size() >= kMostBehind) return false;
+  if (moves_.stages(transfer.plan.chunks.back().local)) return false;  // it would overtake the data
   if (transfer.notice->bytes.size() > kLongestBehind) return false;
   auto before = static_cast<uint32_t>(transfer.plan.chunks.size() - 1);
   return before == 0 || sent_.are(transfer.id, before);
@@ -102,7 +103,7 @@ void PeerLane::notice_behind_received(RxChunk* chunk) {
 }
 
 tcpx_code PeerLane::take_notice_behind(RxChunk* chunk) {
-  if (!placing_.empty() || bye_sent_) return TCPX_BUSY;
+  if (!moves_.none_placing() || bye_sent_) return TCPX_BUSY;
   if (chunk->discard) return chunk->refusal;
   if (!placed_.are(chunk->header.transfer, chunk->header.chunk)) return TCPX_BUSY;
   return peer_.notice_behind_arrived(std::move(chunk->message),

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "config/options.h"
-#include "memory/placer.h"
+#include "memory/mover.h"
 #include "memory/region_table.h"
 #include "path/loop.h"
 
@@ -54,7 +54,9 @@ struct EngineShared {
   Log log;
   RegionTable regions;
   std::atomic<uint64_t> epoch{kFirstEpoch};
-  Placer* placer = nullptr;  // null: payload is received straight into place
+  // Null: host memory only, which lanes use themselves. Of the engine's loops: what goes beside a
+  // lane's stream, in a loop of its own, is staged by its carrier.
+  Movers* movers = nullptr;
   std::atomic<int> driven_loops{0};
   std::vector<std::unique_ptr<Loop>> loops;
   // How many loops may be at work at once and still spin; the rest of the cores is for the

@@ -23,8 +23,11 @@ void TxFrame::reset() {
   header = {};
   clear(table);
   clear(payload);
+  clear(memory);
   clear(pieces);
   place = {};
+  slot = nullptr;
+  move = 0;
   copied = 0;
   trailer_status = TCPX_OK;
   beside = started = false;
@@ -40,8 +43,8 @@ void RxChunk::reset() {
   place = {};
   discard = false;
   refusal = TCPX_OK;
-  staging = nullptr;
-  ticket = 0;
+  slot = nullptr;
+  move = 0;
   copied = 0;
   message = {};
   reserved = false;

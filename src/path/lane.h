@@ -4,8 +4,7 @@
 // or peers: what a frame means is its sink's business (engine/peer_lane.h). What differs between
 // paths is hidden here:
 //  - how payload travels: in the same stream (tcp), beside it in plugin requests (net), not at all;
-//  - how many payload frames may be queued at once: payload_credit() (a plugin has 16 requests);
-//  - when a receive slot becomes free: release(), called in order of arrival after placing.
+//  - how many payload frames may be queued at once: payload_credit() (a plugin has 16 requests).
 //
 // Every call in either direction is made in the exclusive section of the lane's loop.
 #pragma once
@@ -33,8 +32,11 @@ struct TxFrame {
   wire::Header header;
   std::vector<uint8_t> table;       // encoded pieces
   std::vector<iovec> payload;       // what is left of it once `started`
-  std::vector<wire::Piece> pieces;  // whose memory `payload` is, when regions can be revoked
-  Place place{};                    // where `payload` lies
+  std::vector<iovec> memory;        // staged: where it lies, once there is a slot
+  std::vector<wire::Piece> pieces;  // whose memory it is, when regions can be revoked
+  Place place{};                    // of the memory
+  uint8_t* slot = nullptr;          // staged: what is sent
+  uint64_t move = 0;                // ticket, while the slot is being filled
   uint64_t copied = 0;              // bytes of payload that were copied once more on their way out
   uint16_t trailer_status = TCPX_OK;
 
@@ -59,11 +61,11 @@ struct RxChunk {
   std::vector<iovec> landing;   // where the lane receives it; consumed as bytes arrive
   bool discard = false;         // receive and drop what is left
   tcpx_code refusal = TCPX_OK;  // why it is dropped
-  uint8_t* staging = nullptr;
-  uint64_t ticket = 0;    // of a placing under way
-  uint64_t copied = 0;    // bytes that were copied once more on their way in
-  MessageBytes message;   // payload of a notification, as far as it has come
-  bool reserved = false;  // there is room in the inbox for it
+  uint8_t* slot = nullptr;      // staged: where it lands
+  uint64_t move = 0;            // ticket, while it is moved from there
+  uint64_t copied = 0;          // bytes that were copied once more on their way in
+  MessageBytes message;         // payload of a notification, as far as it has come
+  bool reserved = false;        // there is room in the inbox for it
 
   void reset();
 };
@@ -112,8 +114,8 @@ class LaneSink {
   // The lane knows how payload will travel; until then it has no credit. Not ok: not as it was
   // meant to (the lane works all the same).
   virtual void on_settled(const Status& status) = 0;
-  // Work without an event (placing under way). Returns whether there is more.
-  virtual bool on_idle() = 0;
+  // Work without an event: moves under way.
+  virtual Work on_idle() = 0;
   // The lane is closed and out of its loop; frames still queued are handed back through on_sent.
   virtual void on_down(const Status& status) noexcept = 0;
 };
@@ -151,7 +153,6 @@ class Lane : public LoopSource {
   virtual bool holds(const RxChunk* chunk) const = 0;
   // The memory is being deregistered and no frame or chunk uses it any more.
   virtual void forget_memory(const void* base, uint64_t length) = 0;
-  virtual void release(RxChunk* chunk) = 0;
   virtual void hold_reading(ReadHold why) = 0;
   virtual void resume_reading(ReadHold why) = 0;
   // Nothing is sent any more: answers need not be queued.

@@ -30,6 +30,9 @@ constexpr Nanos kShortSleep = 500 * kMicro;
 // With the budget at nothing, every so many idle periods a short spin tests whether it pays again.
 constexpr uint32_t kProbeEvery = 32;
 constexpr int kDozeMillis = 5;
+// A move is mostly over within the time a loop spins; one that takes longer is looked at this
+// often.
+constexpr int kMoveMillis = 1;
 // Calls of poll() that follow each other this closely, so many times in a row, make a lease. It
 // lasts as long after the last one; the thread looks at it now and then, and takes over when it has
 // ended. Each look takes a core from somebody, so a lease that goes on is looked at more rarely.
@@ -49,6 +52,7 @@ std::chrono::nanoseconds look_time(Nanos left) {
 
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   std::unique_ptr<Loop> loop(new Loop(settings));
+  if (settings.movers != nullptr) loop->mover_ = settings.movers->make();
   loop->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   loop->outer_.reset(epoll_create1(EPOLL_CLOEXEC));
   loop->wake_fd_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -81,6 +85,8 @@ Loop::Loop(const Settings& settings)
 
 Loop::~Loop() {
   stop();
+  // Whoever waited for moves has given up on them: the slots they use must not be freed.
+  if (awaits_moves()) (void)mover_.release();
 }
 
 bool Loop::hangs(Nanos now) {
@@ -191,7 +197,7 @@ void Loop::leave() {
   if (!hot_.empty()) run_hot();
   if (settings_.driven != nullptr) settings_.driven->fetch_sub(1, std::memory_order_relaxed);
   asleep_.store(true);
-  bool pending = has_pending();
+  bool pending = has_pending() || awaits_moves();
   bool leased = leased_;  // then the thread comes by itself when the lease has ended
   // It met us at work and would have found that the lease goes on.
   if (thread_wants_.load() && lease_holds(now_ns()))
@@ -349,6 +355,7 @@ bool Loop::poll_once(bool spinning) {
   if (any_command_.load(std::memory_order_relaxed)) busy |= run_commands();
   if (any_wake_.load(std::memory_order_relaxed)) busy |= run_wakes();
   if (!hot_.empty()) busy |= run_hot();
+  if (awaits_moves()) busy |= run_waiting();
   // A hot lane is polled directly; asking epoll as well every time would double its system calls.
   // Where one has done all it may, the others are asked for.
   if (!hot_.empty() && !turn_over_ && ++hot_polls_ % kHotPollsPerEpoll != 0) return true;
@@ -445,8 +452,11 @@ bool Loop::run_hot() {
   for (uint32_t index : hot_scratch_) {
     if (sources_[index] != nullptr && turn_left(index) == 0)
       hot_late_.push_back(index);
-    else if (with_source(index, [](LoopSource& source) { return source.on_hot(); }))
-      make_hot(index);
+    else
+      with_source(index, [&](LoopSource& source) {
+        has_left(index, source.on_hot());
+        return true;
+      });
   }
   hot_scratch_.clear();
   // Whose owner had no more to spend is the first in the next round.
@@ -455,6 +465,37 @@ bool Loop::run_hot() {
     hot_.insert(hot_.begin(), hot_late_.back());
   }
   return true;
+}
+
+void Loop::has_left(uint32_t index, Work work) {
+  if (sources_[index] == nullptr) return;  // it has gone
+  if (work == Work::kMore) make_hot(index);
+  if (work == Work::kWaiting) make_waiting(index);
+}
+
+// Whether anybody has come further.
+bool Loop::run_waiting() {
+  bool busy = false;
+  waiting_scratch_.swap(waiting_);
+  for (uint32_t index : waiting_scratch_)
+    with_source(index, [&](LoopSource& source) {
+      Work work = source.on_hot();
+      has_left(index, work);
+      busy |= work != Work::kWaiting;
+      return true;
+    });
+  waiting_scratch_.clear();
+  for (auto finish = unfinished_.begin(); finish != unfinished_.end();) {
+    const bool over = (*finish)();
+    finish = over ? unfinished_.erase(finish) : std::next(finish);
+    busy |= over;
+  }
+  return busy;
+}
+
+void Loop::make_waiting(uint32_t index) {
+  if (std::find(waiting_.begin(), waiting_.end(), index) == waiting_.end())
+    waiting_.push_back(index);
 }
 
 uint64_t Loop::turn_left(uint32_t index) const {
@@ -484,7 +525,8 @@ Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index, ui
     // Room first, so that nothing is allocated when a source becomes hot or leaves.
     size_t room = sources_.capacity() > sources_.size() ? sources_.capacity()
                                                         : std::max<size_t>(16, 2 * sources_.size());
-    for (auto* list : {&free_sources_, &hot_, &hot_scratch_, &hot_late_, &turn_of_})
+    for (auto* list : {&free_sources_, &hot_, &hot_scratch_, &hot_late_, &turn_of_, &waiting_,
+                       &waiting_scratch_})
       list->reserve(room);
     turns_.reserve(room);
     sources_.reserve(room);
@@ -530,17 +572,18 @@ void Loop::remove(uint32_t index, int fd) {
   if (last_heard_ == index) last_heard_ = kNoSource;
   free_sources_.push_back(index);
   std::erase(hot_, index);
+  std::erase(waiting_, index);
 }
 
 // In the middle of a transfer the thread sleeps without giving the loop up: leaving, arming the
 // outer epoll and coming back would be four system calls for every wake-up. False: leave now.
 bool Loop::doze() {
-  if (engaged_ == 0) return false;
+  if (engaged_ == 0 && !awaits_moves()) return false;
   asleep_.store(true);
   bool woken = false;
-  if (!has_pending() && callers_wanting_.load() == 0) woken = poll_events(kDozeMillis);
+  if (!has_pending() && callers_wanting_.load() == 0) woken = nap(kDozeMillis);
   asleep_.store(false);
-  return woken;
+  return woken || awaits_moves();
 }
 
 // One poll. False: nothing came for as long as it is worth spinning; sleep now.
@@ -576,6 +619,18 @@ bool Loop::spin_or_poll() {
   return false;
 }
 
+// Asleep until something comes, or a move is over. Whoever waits for moves is asked now and then,
+// without a spin in between.
+bool Loop::nap(int timeout_ms) {
+  if (!awaits_moves()) return poll_events(timeout_ms);
+  for (; timeout_ms > 0; timeout_ms -= kMoveMillis) {
+    asleep_.store(true);
+    if (has_pending() || poll_events(kMoveMillis)) return true;
+    if (run_waiting() || callers_wanting_.load(std::memory_order_relaxed) > 0) return true;
+  }
+  return false;
+}
+
 // A sleep ended. If it was short, the spin before it was in vain: whoever had the answer needed
 // our core to give it.
 void Loop::slept(Nanos from, Nanos to) {
@@ -588,7 +643,7 @@ void Loop::sleep_until(Nanos deadline) {
   if (from >= deadline) return;
   sleeps_.fetch_add(1, std::memory_order_relaxed);
   int timeout = static_cast<int>(std::min<Nanos>((deadline - from) / kMilli + 1, 1000));
-  if (poll_events(timeout)) slept(from, now_ns());
+  if (nap(timeout)) slept(from, now_ns());
 }
 
 }  // namespace tcpx

@@ -20,6 +20,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,8 +30,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "memory/mover.h"
 
 namespace tcpx {
+
+// What a source has left to do that no event announces: nothing; something it can do now; something
+// that is over when it is over (a copy on a GPU), which it has to be asked about.
+enum class Work : uint8_t { kNone, kMore, kWaiting };
 
 // What a loop drives. All calls are made in the loop's exclusive section.
 class LoopSource {
@@ -38,8 +44,8 @@ class LoopSource {
   virtual ~LoopSource() = default;
   virtual void on_events(uint32_t epoll_events) = 0;
   virtual void on_wake() = 0;
-  // Unfinished work that no event announces. Returns whether there is more.
-  virtual bool on_hot() = 0;
+  // Does some of it, and tells what is left.
+  virtual Work on_hot() = 0;
   // Asked instead of epoll while the loop spins. Returns whether anything came.
   virtual bool on_spin() { return false; }
   // A call of the above threw. It costs this source alone, which ends; memory may be out.
@@ -61,6 +67,7 @@ class Loop {
     // A round of such a thread that takes longer hangs in somebody else's code. Time in which this
     // process did not run (it was stopped) does not count.
     Nanos hang_patience = 10 * kSecond;
+    Movers* movers = nullptr;
   };
 
   static Status create(const Settings& settings, std::unique_ptr<Loop>* out);
@@ -118,6 +125,13 @@ class Loop {
   // makes room all the time, and each time would wake somebody who has nothing to send.
   void watch_room(uint32_t index, int fd, bool on);
   void make_hot(uint32_t index);
+  // The source is asked again in every round, and at least every millisecond. That keeps no loop
+  // spinning.
+  void make_waiting(uint32_t index);
+  // The same for what is left of a source that has gone: called until it returns true.
+  void finish_later(std::function<bool()> finish) { unfinished_.push_back(std::move(finish)); }
+  // Of this loop alone; null where nothing is moved.
+  Mover* mover() const { return mover_.get(); }
   // How much the source may do in this round, in bytes of payload; handling a frame has its price,
   // too. 0: its owner has had its turn; be hot, and come again in the next round.
   uint64_t turn_left(uint32_t index) const;
@@ -166,12 +180,16 @@ class Loop {
   bool with_source(uint32_t index, F&& f);
   bool run_wakes();
   bool run_hot();
+  bool run_waiting();
+  void has_left(uint32_t index, Work work);
+  bool awaits_moves() const { return !waiting_.empty() || !unfinished_.empty(); }
   bool has_pending() const;
   void sleep_until(Nanos deadline);
   template <class Stop>
   void sleep_unless(Stop&& stop, Nanos deadline);
   bool spin_or_poll();
   bool doze();
+  bool nap(int timeout_ms);
   void slept(Nanos from, Nanos to);
   void enter();
   void leave();
@@ -220,6 +238,9 @@ class Loop {
   std::vector<uint32_t> free_sources_;
   std::vector<uint32_t> hot_;
   std::vector<uint32_t> hot_scratch_, hot_late_;
+  std::vector<uint32_t> waiting_, waiting_scratch_;
+  std::list<std::function<bool()>> unfinished_;
+  std::unique_ptr<Mover> mover_;
   struct Turn {
     uint64_t owner = 0;
     uint32_t sources = 0;

@@ -103,7 +103,7 @@ void encode_trailer(const Trailer& trailer, std::span<uint8_t, kTrailerBytes> ou
 // A code that can say how something ended: a known tcpx_code other than TCPX_IN_PROGRESS, which
 // would leave a transfer without an end.
 constexpr bool is_result(uint16_t code) {
-  return code != TCPX_IN_PROGRESS && code <= static_cast<uint16_t>(TCPX_MEMORY_GONE);
+  return code != TCPX_IN_PROGRESS && code <= static_cast<uint16_t>(TCPX_COPY_FAILED);
 }
 
 // What a lane accepts beyond the fixed bounds.

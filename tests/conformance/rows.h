@@ -52,6 +52,8 @@ inline const std::vector<Row>& rows() {
       {"tcp_host_paced", "tcp", "host", 2, 256 << 10, {{"pacing", "on"}}},
       {"tcp_host_round_robin", "tcp", "host", 4, 256 << 10, {{"striping", "round_robin"}}},
       {"tcp_host_2threads", "tcp", "host", 3, 1 << 20, {{"io_threads", "2"}}},
+      // Out of memory into a slot and back, as memory that lanes cannot touch.
+      {"tcp_host_staged", "tcp", "host", 3, 256 << 10, {{"staging", "host"}}},
       // The emulator takes host memory for device memory: scattered fragments, unpacked by the CPU.
       {"net_host_1lane", "net", "host", 1, 512 << 10, {}, {{"TCPX_EMU_FRAGMENTS", "mixed"}}},
       {"net_host_4lanes",

@@ -18,12 +18,12 @@ struct CorePair {
   uint64_t local_region = 0, remote_region = 0, peer = 0;
   tcpx_remote_region described{};
 
-  explicit CorePair(size_t bytes, Placer* source_placer = nullptr, Placer* target_placer = nullptr,
+  explicit CorePair(size_t bytes, Movers* source_movers = nullptr, Movers* target_movers = nullptr,
                     const char* chunk_bytes = "64K", const char* lanes = "2")
       : local(bytes),
         remote(bytes),
-        source(make_engine(source_placer, chunk_bytes, lanes)),
-        target(make_engine(target_placer, chunk_bytes, lanes)) {
+        source(make_engine(source_movers, chunk_bytes, lanes)),
+        target(make_engine(target_movers, chunk_bytes, lanes)) {
     EXPECT_TRUE(source->register_memory({local.data(), bytes, 0}, &local_region).ok());
     EXPECT_TRUE(target->register_memory({remote.data(), bytes, 3}, &remote_region).ok());
     EXPECT_TRUE(source->connect(target->connection_info(), &peer).ok());
@@ -48,16 +48,20 @@ struct CorePair {
   }
 
  private:
-  static std::unique_ptr<EngineCore> make_engine(Placer* placer, const char* chunk_bytes,
+  static std::unique_ptr<EngineCore> make_engine(Movers* movers, const char* chunk_bytes,
                                                  const char* lanes) {
     static const char* const no_environment[] = {nullptr};
     Config config;
-    Status status = load_config(
-        {{"interfaces", "lo"}, {"chunk_bytes", chunk_bytes}, {"lanes", lanes}, {"io_threads", "2"}},
-        no_environment, &config);
+    Status status = load_config({{"interfaces", "lo"},
+                                 {"chunk_bytes", chunk_bytes},
+                                 {"lanes", lanes},
+                                 {"io_threads", "2"},
+                                 {"keepalive", "300ms"},
+                                 {"lane_timeout", "1s"}},
+                                no_environment, &config);
     EXPECT_TRUE(status.ok()) << status.to_string();
     std::unique_ptr<EngineCore> engine;
-    status = EngineCore::create(config, Log(), placer, &engine);
+    status = EngineCore::create(config, Log(), movers, &engine);
     EXPECT_TRUE(status.ok()) << status.to_string();
     return engine;
   }

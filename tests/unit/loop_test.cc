@@ -27,7 +27,7 @@ struct Counter final : LoopSource {
     return received != before;
   }
   void on_wake() override { ++wakes; }
-  bool on_hot() override { return --hot > 0; }
+  Work on_hot() override { return --hot > 0 ? Work::kMore : Work::kNone; }
   int fd;
   std::atomic<long> received{0};
   std::atomic<int> wakes{0};
@@ -328,10 +328,10 @@ struct Busy final : LoopSource {
   Busy(Loop& of, std::vector<int>& into, int me) : loop(of), order(into), name(me) {}
   void on_events(uint32_t) override {}
   void on_wake() override {}
-  bool on_hot() override {
+  Work on_hot() override {
     order.push_back(name);
     loop.spend(index, loop.turn_left(index));
-    return order.size() < 600;
+    return order.size() < 600 ? Work::kMore : Work::kNone;
   }
   Loop& loop;
   std::vector<int>& order;

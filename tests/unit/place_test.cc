@@ -1,5 +1,5 @@
 // Places below the public API: regions that say where they lie, and an owner that insists on it.
-// The "device" is host memory with another name, and a placer that moves it as it is.
+// The "device" is host memory with another name, and lanes use it as it is.
 #include <gtest/gtest.h>
 
 #include "core_pair.h"
@@ -7,14 +7,10 @@
 namespace tcpx {
 namespace {
 
-class NamesOnly final : public Placer {
+class NamesOnly final : public Movers {
  public:
   bool serves(const Place& place) const override { return place.is_host() || place.device < 4; }
-  bool stages() const override { return false; }
-  uint8_t* acquire(uint64_t) override { return nullptr; }
-  uint64_t start(const uint8_t*, std::span<const iovec>) override { return 0; }
-  bool finished(uint64_t) override { return true; }
-  void release(uint8_t*) override {}
+  std::unique_ptr<Mover> make() override { return nullptr; }
 };
 
 constexpr size_t kHalf = 100'000;
@@ -61,8 +57,8 @@ struct Places : ::testing::Test {
     return transfer;
   }
 
-  NamesOnly source_placer, target_placer;
-  CorePair pair{2 * kHalf, &source_placer, &target_placer};
+  NamesOnly source_movers, target_movers;
+  CorePair pair{2 * kHalf, &source_movers, &target_movers};
   uint64_t here[2] = {}, there[2] = {};
   tcpx_remote_region described[2] = {};
 };

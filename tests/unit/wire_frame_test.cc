@@ -244,7 +244,7 @@ TEST(WireFrameHeader, StatusIsAKnownEnd) {
   Header header = minimal(FrameType::kAck);
   for (uint32_t code = 0; code <= 0xffff; ++code) {
     header.status = static_cast<uint16_t>(code);
-    const bool known = code <= TCPX_MEMORY_GONE && code != TCPX_IN_PROGRESS;
+    const bool known = code <= TCPX_COPY_FAILED && code != TCPX_IN_PROGRESS;
     ASSERT_EQ(recode(header).ok(), known) << code;
   }
   header = minimal(FrameType::kReadFailed);
@@ -255,8 +255,8 @@ TEST(WireFrameHeader, StatusIsAKnownEnd) {
 TEST(WireFrameHeader, EveryCodeOfTheApiIsAKnownStatus) {
   // A code added to tcpx.h has to be added to is_result (and to the wire version's list).
   const std::string unknown = code_name(static_cast<tcpx_code>(31));
-  EXPECT_EQ(code_name(static_cast<tcpx_code>(TCPX_MEMORY_GONE + 1)), unknown);
-  for (int code = 0; code <= TCPX_MEMORY_GONE; ++code) {
+  EXPECT_EQ(code_name(static_cast<tcpx_code>(TCPX_COPY_FAILED + 1)), unknown);
+  for (int code = 0; code <= TCPX_COPY_FAILED; ++code) {
     EXPECT_NE(code_name(static_cast<tcpx_code>(code)), unknown) << code;
   }
 }

@@ -253,7 +253,7 @@ TEST(WireHandshake, WelcomeBounds) {
   EXPECT_TRUE(fails_with(with(good, &Welcome::window, 0), kBad, "window"));
   EXPECT_TRUE(fails_with(with(good, &Welcome::chunk_bytes, 0), kBad, "chunk_bytes"));
   EXPECT_TRUE(fails_with(with(good, &Welcome::status, TCPX_IN_PROGRESS), kBad, "status"));
-  EXPECT_TRUE(fails_with(with(good, &Welcome::status, TCPX_MEMORY_GONE + 1), kBad, "status"));
+  EXPECT_TRUE(fails_with(with(good, &Welcome::status, TCPX_COPY_FAILED + 1), kBad, "status"));
   for (uint16_t status : {uint16_t{TCPX_OK}, uint16_t{TCPX_LIMIT}}) {
     Welcome welcome = good;
     welcome.status = status;

@@ -89,18 +89,20 @@ void TcpLane::on_wake() {
   work();
 }
 
-bool TcpLane::on_hot() {
-  if (!open_) return false;
-  bool more = sink_.on_idle();
-  if (carrier_ != nullptr) more |= poll_carrier();
-  if (!open_) return false;
+Work TcpLane::on_hot() {
+  if (!open_) return Work::kNone;
+  Work idle = sink_.on_idle();
+  bool more = idle == Work::kMore;
+  if (open_ && carrier_ != nullptr) more |= poll_carrier();
+  if (!open_) return Work::kNone;
   if (phase_ == Phase::kPayload && !readable_ && read_holds_ == 0) {
     readable_ = now_ns() < eager_until_;
     if (readable_) relax(kBetweenTries);
     more |= readable_;
   }
   work();
-  return open_ && more;
+  if (!open_) return Work::kNone;
+  return more ? Work::kMore : idle;
 }
 
 bool TcpLane::on_spin() {

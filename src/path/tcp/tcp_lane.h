@@ -29,7 +29,7 @@ class TcpLane final : public Lane, private CarrierHost {
 
   void on_events(uint32_t events) override;
   void on_wake() override;
-  bool on_hot() override;
+  Work on_hot() override;
   bool on_spin() override;
   void on_failure(const Status& status) noexcept override;
 
@@ -43,7 +43,6 @@ class TcpLane final : public Lane, private CarrierHost {
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
   bool holds(const RxChunk* chunk) const override;
   void forget_memory(const void* base, uint64_t length) override;
-  void release(RxChunk*) override {}  // the stream has no slots
   void hold_reading(ReadHold why) override;
   void resume_reading(ReadHold why) override;
   bool silent() const override { return silent_; }

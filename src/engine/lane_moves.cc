@@ -1,0 +1,113 @@
+#include "engine/lane_moves.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tcpx {
+
+LaneMoves::LaneMoves(Mover* mover, uint32_t window) : mover_(mover) {
+  placing_.reserve(window + 1);
+  if (mover == nullptr) return;
+  waiting_.reserve(2 * window);
+  filling_.reserve(2 * window);
+}
+
+// Whether a move is not (or no longer) running.
+bool LaneMoves::over(uint64_t* move, std::string* failed) {
+  if (*move == 0) return true;
+  MoveState state = mover_->look(*move, failed);
+  if (state == MoveState::kRunning) return false;
+  if (state == MoveState::kFailed && failed->empty()) *failed = "the copy failed";
+  *move = 0;
+  --running_;
+  return true;
+}
+
+// ---- out -----------------------------------------------------------------------------------
+
+void LaneMoves::fill(TxFrame* frame) {
+  uint8_t* slot =
+      waiting_.empty() ? mover_->take_slot(SlotUse::kSend, frame->header.payload_bytes) : nullptr;
+  if (slot == nullptr)
+    waiting_.push_back(frame);
+  else
+    begin(frame, slot);
+}
+
+void LaneMoves::begin(TxFrame* frame, uint8_t* slot) {
+  frame->slot = slot;
+  frame->memory.swap(frame->payload);
+  filling_.reserve(filling_.size() + 1);  // nothing may fail once the move has begun
+  frame->move = mover_->begin_out(frame->memory, frame->place, slot);
+  filling_.push_back(frame);
+  ++running_;
+}
+
+TxFrame* LaneMoves::next_filled(std::string* failed) {
+  while (!waiting_.empty()) {
+    uint8_t* slot = mover_->take_slot(SlotUse::kSend, waiting_.front()->header.payload_bytes);
+    if (slot == nullptr) break;
+    TxFrame* frame = waiting_.front();
+    waiting_.erase(waiting_.begin());
+    begin(frame, slot);
+  }
+  if (filling_.empty() || !over(&filling_.front()->move, failed)) return nullptr;
+  TxFrame* frame = filling_.front();
+  filling_.erase(filling_.begin());
+  frame->payload.assign(1, {frame->slot, frame->header.payload_bytes});
+  frame->copied += frame->header.payload_bytes;
+  return frame;
+}
+
+bool LaneMoves::unwait(TxFrame* frame) {
+  return std::erase(waiting_, frame) > 0;
+}
+
+// ---- in ------------------------------------------------------------------------------------
+
+bool LaneMoves::land(RxChunk* chunk) {
+  const uint64_t bytes = chunk->header.payload_bytes;
+  if (bytes == 0 || !stages(chunk->place)) {
+    chunk->landing = chunk->destination;
+    return true;
+  }
+  chunk->slot = mover_->take_slot(SlotUse::kReceive, bytes);
+  if (chunk->slot == nullptr) return false;
+  chunk->landing.assign(1, {chunk->slot, bytes});
+  return true;
+}
+
+bool LaneMoves::place(RxChunk* chunk) {
+  const bool wanted = !chunk->discard && chunk->refusal == TCPX_OK;
+  if (wanted && chunk->slot != nullptr) {
+    placing_.reserve(placing_.size() + 1);
+    chunk->move = mover_->begin_in(chunk->slot, chunk->destination, chunk->place);
+    placing_.push_back(chunk);
+    ++running_;
+    return false;
+  }
+  if (placing_.empty()) return true;
+  placing_.push_back(chunk);
+  return false;
+}
+
+RxChunk* LaneMoves::next_placed(std::string* failed) {
+  if (placing_.empty() || !over(&placing_.front()->move, failed)) return nullptr;
+  RxChunk* chunk = placing_.front();
+  placing_.erase(placing_.begin());
+  return chunk;
+}
+
+// ---- slots ---------------------------------------------------------------------------------
+
+void LaneMoves::give_back(TxFrame* frame) {
+  if (frame->slot != nullptr)
+    mover_->give_slot(SlotUse::kSend, std::exchange(frame->slot, nullptr));
+}
+
+void LaneMoves::give_back(RxChunk* chunk) {
+  if (chunk->slot != nullptr)
+    mover_->give_slot(SlotUse::kReceive, std::exchange(chunk->slot, nullptr));
+}
+
+}  // namespace tcpx

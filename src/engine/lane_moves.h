@@ -1,0 +1,70 @@
+// The moves of one lane: its chunks between memory and slots, both ways. In the exclusive section
+// of the lane's loop.
+//
+// Out: a frame waits for a slot (kData only: a WRITE has one before it leaves the queue), is
+// filled, and leaves in the order in which filling began. In: a chunk has its slot before its
+// payload is read, and is placed; chunks are handed on in order of arrival, those that need no move
+// too.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "memory/mover.h"
+#include "path/lane.h"
+
+namespace tcpx {
+
+class LaneMoves {
+ public:
+  // `mover`: null where nothing is moved.
+  LaneMoves(Mover* mover, uint32_t window);
+
+  bool stages(const Place& place) const { return mover_ != nullptr && mover_->stages(place); }
+  // Whether a chunk may leave its queue, whatever its place; or one of that place.
+  bool may_send() const {
+    return mover_ == nullptr || (waiting_.empty() && mover_->has_slot(SlotUse::kSend));
+  }
+  bool may_send(const Place& place) const { return !stages(place) || may_send(); }
+
+  // ---- out ----
+  // The frame's payload lies in a place that is staged.
+  void fill(TxFrame* frame);
+  // Those whose payload is in a slot now, in order; nullptr: none. `failed`: what went wrong.
+  TxFrame* next_filled(std::string* failed);
+  // Takes back one that has no slot yet; false: it has.
+  bool unwait(TxFrame* frame);
+  bool filling(const TxFrame* frame) const { return frame->move != 0; }
+
+  // ---- in ----
+  // Where the chunk, resolved, is to land: in place or in a slot. False: no slot is free.
+  bool land(RxChunk* chunk);
+  bool may_receive() const { return mover_ == nullptr || mover_->has_slot(SlotUse::kReceive); }
+  // All of it has arrived. True: nothing is in front of it and nothing to be moved.
+  bool place(RxChunk* chunk);
+  RxChunk* next_placed(std::string* failed);
+  template <class F>
+  void each_placing(F&& f) const {
+    for (RxChunk* chunk : placing_) f(chunk);
+  }
+
+  // ---- both ----
+  // Something moves, or waits for a slot: look again soon.
+  bool any() const { return !waiting_.empty() || !filling_.empty() || !placing_.empty(); }
+  bool none_placing() const { return placing_.empty(); }
+  // Moves that touch memory now.
+  size_t running() const { return running_; }
+  void give_back(TxFrame* frame);
+  void give_back(RxChunk* chunk);
+
+ private:
+  void begin(TxFrame* frame, uint8_t* slot);
+  bool over(uint64_t* move, std::string* failed);
+
+  Mover* const mover_;
+  std::vector<TxFrame*> waiting_, filling_;
+  std::vector<RxChunk*> placing_;
+  size_t running_ = 0;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,99 @@
+// A lane's chunks between memory and slots, and what their ends mean.
+#include <algorithm>
+
+#include "base/text.h"
+#include "engine/peer.h"
+#include "engine/peer_lane.h"
+
+namespace tcpx {
+
+namespace {
+
+// While no slot is free the peer's pings are not read. This often it hears that we live all the
+// same, or four times as often as it could give the lane up.
+constexpr Nanos kSignOfLife = 250 * kMilli;
+
+}  // namespace
+
+// A chunk has its slot before it leaves its queue: there other lanes can still have it. Which one
+// comes next is not known, unless it was dealt.
+bool PeerLane::may_take_chunk() {
+  if (loop_.mover() == nullptr) return true;
+  bool may = moves_.may_send();
+  if (!may && dealt_.load(std::memory_order_acquire)) {
+    const Plan& plan = dealt_work_.transfer->plan;
+    may = plan.op == TCPX_READ || moves_.may_send(plan.chunks[dealt_work_.chunk].local);
+  }
+  wants_send_slot_ = !may;
+  if (!may) loop_.make_waiting(lane_->source_index());  // the slots may be other lanes'
+  return may;
+}
+
+// Out of its memory first, where that is not the lane's to read.
+void PeerLane::queue_payload(TxFrame* frame) {
+  if (frame->payload.empty() || !moves_.stages(frame->place)) return lane_->queue(frame);
+  moves_.fill(frame);
+  loop_.make_waiting(lane_->source_index());
+}
+
+Work PeerLane::on_idle() {
+  advance_moves();
+  if (wants_slot_ && moves_.may_receive()) lane_->resume_reading(ReadHold::kNoSlot);
+  if (wants_slot_) keep_alive_unread();
+  wants_send_slot_ = wants_send_slot_ && !moves_.may_send();
+  return moves_.any() || wants_slot_ || wants_send_slot_ ? Work::kWaiting : Work::kNone;
+}
+
+void PeerLane::keep_alive_unread() {
+  const Nanos often = std::min(kSignOfLife, shared_.options.lane_timeout / 4);
+  if (now_ns() - lane_->counters().last_send.load(std::memory_order_relaxed) < often) return;
+  wire::Header pong;
+  pong.type = wire::FrameType::kPong;
+  pong.transfer = payload_received_;
+  send_small(pong);
+}
+
+void PeerLane::advance_moves() {
+  std::string failed;
+  while (TxFrame* frame = moves_.next_filled(&failed)) {
+    filled(frame, failed);
+    failed.clear();
+  }
+  while (RxChunk* chunk = moves_.next_placed(&failed)) {
+    if (!failed.empty())
+      chunk->refusal =
+          copy_failed(chunk->header, chunk->header.type == wire::FrameType::kData, failed);
+    failed.clear();
+    placed(chunk);
+  }
+}
+
+void PeerLane::filled(TxFrame* frame, const std::string& failed) {
+  if (open() && failed.empty()) return lane_->queue(frame);
+  const wire::Header header = frame->header;
+  const bool ours = header.type == wire::FrameType::kWrite;
+  if (!ours) serving_.fetch_sub(1, std::memory_order_relaxed);
+  Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
+  if (entry != nullptr) entry->frame = nullptr;
+  drop_frame(frame);
+  if (failed.empty()) return;  // the lane has ended: its chunks go elsewhere
+  const tcpx_code code = copy_failed(header, ours, failed);
+  if (!ours) refuse_read(header, code);
+  if (entry != nullptr) {
+    sent_ = {};  // what follows is not behind it
+    settle(*entry, code);
+  }
+}
+
+// Of our own transfers: they end and say why. Of the peer's only the code gets there.
+tcpx_code PeerLane::copy_failed(const wire::Header& header, bool ours, const std::string& why) {
+  Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
+  if (entry != nullptr && entry->transfer != nullptr)
+    peer_.fail_transfer(entry->transfer, entry->transfer_id, transfer_error(TCPX_COPY_FAILED, why));
+  if (entry == nullptr && copy_lines_.allow(now_ns(), shared_.log))
+    shared_.log.error("peer {} ({}): {} by the peer failed: {}", peer_.id(), escaped(peer_.name()),
+                      header.type == wire::FrameType::kWrite ? "a WRITE" : "a READ", why);
+  return TCPX_COPY_FAILED;
+}
+
+}  // namespace tcpx

@@ -1,0 +1,255 @@
+// Moves between memory and slots take their time: "done" and the fences wait for them, a missing
+// slot holds up what needs it and nothing else, and a failure costs the transfer alone.
+#include "slow_mover.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <thread>
+
+#include "base/thread.h"
+#include "core_pair.h"
+#include "engine/peer.h"
+#include "support/env.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+
+uint8_t pattern(size_t i, int round) {
+  return static_cast<uint8_t>((i * 0x9E3779B97F4A7C15ull >> 29) ^ static_cast<size_t>(round * 37));
+}
+
+// What two engines take of the cores while they have nothing to do but wait for a move.
+double busy_cores(milliseconds time) {
+  auto now = [](clockid_t clock) {
+    timespec value{};
+    clock_gettime(clock, &value);
+    return value.tv_sec * kSecond + value.tv_nsec;
+  };
+  Nanos cpu = now(CLOCK_PROCESS_CPUTIME_ID), from = now(CLOCK_MONOTONIC);
+  std::this_thread::sleep_for(time);
+  return static_cast<double>(now(CLOCK_PROCESS_CPUTIME_ID) - cpu) /
+         static_cast<double>(now(CLOCK_MONOTONIC) - from);
+}
+// A loop that spins takes a whole one.
+constexpr double kFewCores = test::kSanitized ? 0.9 : 0.5;
+
+// Both sides move everything slowly, whether it leaves or arrives.
+struct SlowPair {
+  SlowMovers source_movers, target_movers;
+  SlowMoves &source, &target;
+  CorePair engines;
+  std::vector<uint8_t>&local, &remote;
+
+  struct Speed {
+    size_t slots = 32;
+    Nanos delay = 0;
+  };
+  SlowPair(size_t bytes, Speed of_source, Speed of_target, const char* lanes = "2")
+      : source_movers(of_source.slots, of_source.delay),
+        target_movers(of_target.slots, of_target.delay),
+        source(source_movers.moves),
+        target(target_movers.moves),
+        engines(bytes, &source_movers, &target_movers, "64K", lanes),
+        local(engines.local),
+        remote(engines.remote) {}
+  SlowPair(size_t bytes, size_t slots, Nanos delay, const char* lanes = "2")
+      : SlowPair(bytes, {slots, delay}, {slots, delay}, lanes) {}
+  void sync() { std::lock_guard one(source.mu), other(target.mu); }
+  // What `op` reads gets a pattern, what it writes poison.
+  void prime(tcpx_op op, int round) {
+    auto& from = op == TCPX_WRITE ? local : remote;
+    auto& to = op == TCPX_WRITE ? remote : local;
+    for (size_t i = 0; i < from.size(); ++i) from[i] = pattern(i, round);
+    std::fill(to.begin(), to.end(), 0xAA);
+  }
+  std::shared_ptr<TransferState> post(tcpx_op op) {
+    auto transfer = engines.prepare(op);
+    sync();
+    engines.post(transfer);
+    return transfer;
+  }
+  static void wait(const std::shared_ptr<TransferState>& transfer, Nanos time = 20 * kSecond) {
+    transfer->peer->wait(*transfer, now_ns() + time);
+  }
+  ::testing::AssertionResult moved(tcpx_op op, int round) {
+    prime(op, round);
+    auto transfer = post(op);
+    wait(transfer);
+    sync();
+    if (transfer->code != TCPX_OK)
+      return ::testing::AssertionFailure() << transfer->status.to_string();
+    for (size_t i = 0; i < local.size(); ++i)
+      if (local[i] != pattern(i, round) || remote[i] != local[i])
+        return ::testing::AssertionFailure() << "byte " << i << " in round " << round;
+    return ::testing::AssertionSuccess();
+  }
+  static bool reaches(const std::atomic<uint64_t>& counter, uint64_t least,
+                      const std::shared_ptr<TransferState>& transfer) {
+    for (int i = 0; i < 5000 && counter < least; ++i) {
+      transfer->peer->poll(*transfer);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return counter >= least;
+  }
+};
+
+struct Case {
+  tcpx_op op;
+  bool at_source;  // who moves slowly: who asked, or the other one
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << (c.op == TCPX_WRITE ? "Write" : "Read") << (c.at_source ? "Source" : "Target");
+}
+
+class SlowMove : public ::testing::TestWithParam<Case> {
+ protected:
+  SlowMoves& slow(SlowPair& pair) { return GetParam().at_source ? pair.source : pair.target; }
+};
+INSTANTIATE_TEST_SUITE_P(All, SlowMove,
+                         ::testing::Values(Case{TCPX_WRITE, true}, Case{TCPX_WRITE, false},
+                                           Case{TCPX_READ, true}, Case{TCPX_READ, false}),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(SlowMove, IsPartOfTheTransfer) {
+  SlowPair pair(256 << 10, 8, 0);
+  pair.prime(GetParam().op, 1);
+  slow(pair).held = true;
+  auto transfer = pair.post(GetParam().op);
+  pair.wait(transfer, 300 * kMilli);
+  EXPECT_TRUE(transfer->in_progress()) << "done was reported before the bytes were moved";
+  EXPECT_GT(slow(pair).begun, 0u);
+  EXPECT_EQ((GetParam().op == TCPX_WRITE ? pair.remote : pair.local)[0], 0xAA);
+  pair.sync();
+  slow(pair).held = false;
+  pair.wait(transfer);
+  EXPECT_EQ(transfer->code.load(), TCPX_OK);
+  pair.sync();
+  EXPECT_EQ(pair.remote, pair.local);
+}
+
+TEST_P(SlowMove, FewSlotsHoldItUpAndNothingIsLost) {
+  SlowPair::Speed few{2, 200 * kMicro}, many;
+  const bool here = GetParam().at_source;
+  SlowPair pair(4 << 20, here ? few : many, here ? many : few);
+  for (int round = 0; round < 3; ++round) ASSERT_TRUE(pair.moved(GetParam().op, round));
+  EXPECT_GT(slow(pair).starved, 0u) << "the test did not run out of slots";
+}
+
+TEST_P(SlowMove, ThatFailsCostsTheTransferAlone) {
+  SlowPair pair(1 << 20, 4, 0);
+  pair.prime(GetParam().op, 1);
+  slow(pair).fail_next = 1;
+  auto transfer = pair.post(GetParam().op);
+  pair.wait(transfer);
+  EXPECT_EQ(transfer->code.load(), TCPX_COPY_FAILED) << transfer->status.to_string();
+  if (GetParam().at_source) {
+    EXPECT_NE(transfer->status.to_string().find("the test said so"), std::string::npos)
+        << transfer->status.to_string();
+  }
+  for (int round = 2; round < 4; ++round) ASSERT_TRUE(pair.moved(GetParam().op, round));
+}
+
+// A loop that waits for a move sleeps.
+TEST_P(SlowMove, KeepsNoLoopSpinning) {
+  SlowPair pair(256 << 10, 1, 0);
+  pair.prime(GetParam().op, 1);
+  slow(pair).held = true;
+  auto transfer = pair.post(GetParam().op);
+  ASSERT_TRUE(pair.reaches(slow(pair).begun, 1, transfer));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_LT(busy_cores(milliseconds(500)), kFewCores);
+  slow(pair).held = false;
+  pair.wait(transfer);
+  EXPECT_EQ(transfer->code.load(), TCPX_OK);
+}
+
+// Cancel and deregister return when no move touches the memory any more.
+TEST_P(SlowMove, HoldsUpAFence) {
+  SlowPair pair(4 << 20, 8, 0);
+  pair.prime(GetParam().op, 1);
+  slow(pair).held = true;
+  auto transfer = pair.post(GetParam().op);
+  ASSERT_TRUE(pair.reaches(slow(pair).begun, 1, transfer));
+  std::atomic<bool> returned{false};
+  std::thread fence([&] {
+    Status status = GetParam().at_source
+                        ? transfer->peer->cancel(transfer, now_ns() + 20 * kSecond)
+                        : pair.engines.target->deregister(pair.engines.remote_region);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    returned = true;
+  });
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_FALSE(returned) << "the fence opened while a move was under way";
+  slow(pair).held = false;
+  fence.join();
+  const uint64_t begun = slow(pair).begun;
+  std::vector<uint8_t>& fenced = GetParam().at_source ? pair.local : pair.remote;
+  std::vector<uint8_t> after = fenced;
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(slow(pair).begun, begun);
+  EXPECT_TRUE(after == fenced) << "touched after the fence";
+  pair.wait(transfer);
+  EXPECT_FALSE(transfer->in_progress());
+  EXPECT_NE(transfer->code.load(), TCPX_OK);
+}
+
+// The session ends with moves under way: they are waited for, by a loop that does other things too.
+TEST_P(SlowMove, OutlivesItsLane) {
+  SlowPair pair(256 << 10, 8, 0);
+  pair.prime(GetParam().op, 1);
+  slow(pair).held = true;
+  auto transfer = pair.post(GetParam().op);
+  ASSERT_TRUE(pair.reaches(slow(pair).begun, 1, transfer));
+  auto& ends = GetParam().at_source ? pair.engines.source : pair.engines.target;
+  std::atomic<bool> gone{false};
+  std::thread destroyer([&] {
+    ends.reset();
+    gone = true;
+  });
+  std::this_thread::sleep_for(milliseconds(700));
+  EXPECT_FALSE(gone) << "an engine was destroyed while a move touched its memory";
+  EXPECT_LT(busy_cores(milliseconds(400)), kFewCores);
+  slow(pair).held = false;
+  destroyer.join();
+  std::vector<uint8_t>& fenced = GetParam().at_source ? pair.local : pair.remote;
+  std::vector<uint8_t> after = fenced;
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_TRUE(after == fenced) << "touched after its engine had gone";
+  if (!GetParam().at_source) pair.wait(transfer);
+  EXPECT_FALSE(transfer->in_progress());
+}
+
+// Two lanes of one loop share its slots: one that has none waits, and is told when there is one.
+TEST(SlowMovers, ManyTransfersShareFewSlots) {
+  SlowPair pair(64 << 10, 1, 100 * kMicro, "4");
+  for (size_t i = 0; i < pair.local.size(); ++i) pair.local[i] = pattern(i, 9);
+  std::vector<std::shared_ptr<TransferState>> all;
+  for (int i = 0; i < 40; ++i) all.push_back(pair.post(i % 2 == 0 ? TCPX_WRITE : TCPX_READ));
+  for (auto& transfer : all) {
+    pair.wait(transfer);
+    ASSERT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
+  }
+}
+
+// While no slot is free pings are not read; both sides know that the lane is alive.
+TEST(SlowMovers, ALaneWithoutASlotIsNotSilent) {
+  SlowPair pair(1 << 20, 1, 0);
+  pair.prime(TCPX_WRITE, 1);
+  pair.target.held = true;
+  auto transfer = pair.post(TCPX_WRITE);
+  ASSERT_TRUE(pair.reaches(pair.target.starved, 1, transfer));
+  pair.wait(transfer, 3 * kSecond);  // three times lane_timeout of these engines
+  EXPECT_TRUE(transfer->in_progress()) << transfer->status.to_string();
+  EXPECT_EQ(transfer->peer->live_lanes(), 2u);
+  pair.target.held = false;
+  pair.wait(transfer);
+  EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
+  pair.sync();
+  EXPECT_EQ(pair.remote, pair.local);
+}
+
+}  // namespace
+}  // namespace tcpx
