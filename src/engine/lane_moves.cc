@@ -26,8 +26,7 @@ bool LaneMoves::over(uint64_t* move, std::string* failed) {
 // ---- out -----------------------------------------------------------------------------------
 
 void LaneMoves::fill(TxFrame* frame) {
-  uint8_t* slot =
-      waiting_.empty() ? mover_->take_slot(SlotUse::kSend, frame->header.payload_bytes) : nullptr;
+  uint8_t* slot = waiting_.empty() ? take(kSend, frame->header.payload_bytes) : nullptr;
   if (slot == nullptr)
     waiting_.push_back(frame);
   else
@@ -45,7 +44,7 @@ void LaneMoves::begin(TxFrame* frame, uint8_t* slot) {
 
 TxFrame* LaneMoves::next_filled(std::string* failed) {
   while (!waiting_.empty()) {
-    uint8_t* slot = mover_->take_slot(SlotUse::kSend, waiting_.front()->header.payload_bytes);
+    uint8_t* slot = take(kSend, waiting_.front()->header.payload_bytes);
     if (slot == nullptr) break;
     TxFrame* frame = waiting_.front();
     waiting_.erase(waiting_.begin());
@@ -71,7 +70,7 @@ bool LaneMoves::land(RxChunk* chunk) {
     chunk->landing = chunk->destination;
     return true;
   }
-  chunk->slot = mover_->take_slot(SlotUse::kReceive, bytes);
+  chunk->slot = take(kReceive, bytes);
   if (chunk->slot == nullptr) return false;
   chunk->landing.assign(1, {chunk->slot, bytes});
   return true;
@@ -100,14 +99,25 @@ RxChunk* LaneMoves::next_placed(std::string* failed) {
 
 // ---- slots ---------------------------------------------------------------------------------
 
+uint8_t* LaneMoves::take(SlotUse use, uint64_t bytes) {
+  if (!may_take(use)) return nullptr;
+  uint8_t* slot = mover_->take_slot(use, bytes);
+  if (slot != nullptr) ++held_[static_cast<size_t>(use)];
+  return slot;
+}
+
+void LaneMoves::give(SlotUse use, uint8_t** slot) {
+  if (*slot == nullptr) return;
+  mover_->give_slot(use, std::exchange(*slot, nullptr));
+  --held_[static_cast<size_t>(use)];
+}
+
 void LaneMoves::give_back(TxFrame* frame) {
-  if (frame->slot != nullptr)
-    mover_->give_slot(SlotUse::kSend, std::exchange(frame->slot, nullptr));
+  give(kSend, &frame->slot);
 }
 
 void LaneMoves::give_back(RxChunk* chunk) {
-  if (chunk->slot != nullptr)
-    mover_->give_slot(SlotUse::kReceive, std::exchange(chunk->slot, nullptr));
+  give(kReceive, &chunk->slot);
 }
 
 }  // namespace tcpx

@@ -22,9 +22,7 @@ class LaneMoves {
 
   bool stages(const Place& place) const { return mover_ != nullptr && mover_->stages(place); }
   // Whether a chunk may leave its queue, whatever its place; or one of that place.
-  bool may_send() const {
-    return mover_ == nullptr || (waiting_.empty() && mover_->has_slot(SlotUse::kSend));
-  }
+  bool may_send() const { return mover_ == nullptr || (waiting_.empty() && may_take(kSend)); }
   bool may_send(const Place& place) const { return !stages(place) || may_send(); }
 
   // ---- out ----
@@ -39,7 +37,7 @@ class LaneMoves {
   // ---- in ----
   // Where the chunk, resolved, is to land: in place or in a slot. False: no slot is free.
   bool land(RxChunk* chunk);
-  bool may_receive() const { return mover_ == nullptr || mover_->has_slot(SlotUse::kReceive); }
+  bool may_receive() const { return mover_ == nullptr || may_take(kReceive); }
   // All of it has arrived. True: nothing is in front of it and nothing to be moved.
   bool place(RxChunk* chunk);
   RxChunk* next_placed(std::string* failed);
@@ -58,6 +56,15 @@ class LaneMoves {
   void give_back(RxChunk* chunk);
 
  private:
+  using enum SlotUse;
+  // The lanes of a loop share its slots. A lane whose peer does not read keeps what it has: it gets
+  // no more than are left for the others.
+  bool may_take(SlotUse use) const {
+    size_t held = held_[static_cast<size_t>(use)], free = mover_->free_slots(use);
+    return free > 0 && (held == 0 || held < free);
+  }
+  uint8_t* take(SlotUse use, uint64_t bytes);
+  void give(SlotUse use, uint8_t** slot);
   void begin(TxFrame* frame, uint8_t* slot);
   bool over(uint64_t* move, std::string* failed);
 
@@ -65,6 +72,7 @@ class LaneMoves {
   std::vector<TxFrame*> waiting_, filling_;
   std::vector<RxChunk*> placing_;
   size_t running_ = 0;
+  size_t held_[2] = {};  // by SlotUse
 };
 
 }  // namespace tcpx

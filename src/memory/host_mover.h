@@ -12,7 +12,7 @@ class HostMover final : public Mover {
  public:
   explicit HostMover(size_t slots_of_each_use);
   bool stages(const Place& place) const override { return place.is_host(); }
-  bool has_slot(SlotUse use) const override { return !of(use).empty(); }
+  size_t free_slots(SlotUse use) const override { return of(use).size(); }
   uint8_t* take_slot(SlotUse use, uint64_t bytes) override;
   void give_slot(SlotUse use, uint8_t* slot) override;
   uint64_t begin_out(std::span<const iovec> memory, const Place& place, uint8_t* slot) override;

@@ -32,7 +32,7 @@ class Mover {
   // Whether bytes of this place pass through a slot; else lanes use the memory itself.
   virtual bool stages(const Place& place) const = 0;
 
-  virtual bool has_slot(SlotUse use) const = 0;
+  virtual size_t free_slots(SlotUse use) const = 0;
   // Host memory for one chunk; nullptr: none is free now.
   virtual uint8_t* take_slot(SlotUse use, uint64_t bytes) = 0;
   virtual void give_slot(SlotUse use, uint8_t* slot) = 0;

@@ -57,7 +57,8 @@ struct CorePair {
                                  {"lanes", lanes},
                                  {"io_threads", "2"},
                                  {"keepalive", "300ms"},
-                                 {"lane_timeout", "1s"}},
+                                 {"lane_timeout", "1s"},
+                                 {"peer_timeout", "3s"}},
                                 no_environment, &config);
     EXPECT_TRUE(status.ok()) << status.to_string();
     std::unique_ptr<EngineCore> engine;

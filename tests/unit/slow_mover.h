@@ -40,9 +40,9 @@ class SlowMover final : public Mover {
     for (auto& slot : storage_) memset(slot.get(), 0xEE, kSlotBytes);
   }
   bool stages(const Place&) const override { return true; }
-  bool has_slot(SlotUse use) const override {
+  size_t free_slots(SlotUse use) const override {
     if (free_[index(use)].empty()) ++moves_.starved;
-    return !free_[index(use)].empty();
+    return free_[index(use)].size();
   }
   uint8_t* take_slot(SlotUse use, uint64_t bytes) override {
     EXPECT_LE(bytes, kSlotBytes);

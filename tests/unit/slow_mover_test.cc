@@ -60,6 +60,7 @@ struct SlowPair {
   void sync() { std::lock_guard one(source.mu), other(target.mu); }
   // What `op` reads gets a pattern, what it writes poison.
   void prime(tcpx_op op, int round) {
+    sync();
     auto& from = op == TCPX_WRITE ? local : remote;
     auto& to = op == TCPX_WRITE ? remote : local;
     for (size_t i = 0; i < from.size(); ++i) from[i] = pattern(i, round);
@@ -131,7 +132,7 @@ TEST_P(SlowMove, IsPartOfTheTransfer) {
 }
 
 TEST_P(SlowMove, FewSlotsHoldItUpAndNothingIsLost) {
-  SlowPair::Speed few{2, 200 * kMicro}, many;
+  SlowPair::Speed few{1, 200 * kMicro}, many;
   const bool here = GetParam().at_source;
   SlowPair pair(4 << 20, here ? few : many, here ? many : few);
   for (int round = 0; round < 3; ++round) ASSERT_TRUE(pair.moved(GetParam().op, round));
@@ -149,6 +150,8 @@ TEST_P(SlowMove, ThatFailsCostsTheTransferAlone) {
     EXPECT_NE(transfer->status.to_string().find("the test said so"), std::string::npos)
         << transfer->status.to_string();
   }
+  // Its other chunks may still be on their way.
+  EXPECT_TRUE(transfer->peer->cancel(transfer, now_ns() + 20 * kSecond).ok());
   for (int round = 2; round < 4; ++round) ASSERT_TRUE(pair.moved(GetParam().op, round));
 }
 
@@ -222,16 +225,56 @@ TEST_P(SlowMove, OutlivesItsLane) {
   EXPECT_FALSE(transfer->in_progress());
 }
 
-// Two lanes of one loop share its slots: one that has none waits, and is told when there is one.
-TEST(SlowMovers, ManyTransfersShareFewSlots) {
-  SlowPair pair(64 << 10, 1, 100 * kMicro, "4");
-  for (size_t i = 0; i < pair.local.size(); ++i) pair.local[i] = pattern(i, 9);
-  std::vector<std::shared_ptr<TransferState>> all;
-  for (int i = 0; i < 40; ++i) all.push_back(pair.post(i % 2 == 0 ? TCPX_WRITE : TCPX_READ));
-  for (auto& transfer : all) {
-    pair.wait(transfer);
-    ASSERT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
-  }
+// The transfer is over, and its memory the caller's, when the last move is.
+class SlowMoveHere : public ::testing::TestWithParam<tcpx_op> {};
+INSTANTIATE_TEST_SUITE_P(Both, SlowMoveHere, ::testing::Values(TCPX_WRITE, TCPX_READ),
+                         [](auto& row) { return row.param == TCPX_WRITE ? "Write" : "Read"; });
+
+TEST_P(SlowMoveHere, HoldsUpADeadline) {
+  SlowPair pair(256 << 10, 8, 0);
+  pair.prime(GetParam(), 1);
+  pair.source.held = true;
+  auto transfer = pair.engines.prepare(GetParam());
+  pair.sync();
+  ASSERT_TRUE(transfer->peer->post(transfer, nullptr, now_ns() + 300 * kMilli).ok());
+  pair.wait(transfer, 2 * kSecond);  // longer than what does not move is waited for
+  EXPECT_TRUE(transfer->in_progress()) << "ended while a move was under way";
+  pair.source.held = false;
+  pair.wait(transfer);
+  EXPECT_EQ(transfer->code.load(), TCPX_DEADLINE);
+}
+
+// Two lanes of one loop share its slot: one that has none waits with the chunk it was dealt, and is
+// told when there is one.
+TEST(SlowMovers, LanesOfALoopShareItsSlots) {
+  SlowPair pair(256 << 10, 1, 100 * kMicro, "4");
+  for (int round = 0; round < 20; ++round)
+    ASSERT_TRUE(pair.moved(round % 2 == 0 ? TCPX_WRITE : TCPX_READ, round));
+}
+
+// A lane whose peer does not read keeps its slots. It gets no more than are left for others.
+TEST(SlowMovers, NoLaneTakesAllSlots) {
+  SlowMoves moves(8, 0);
+  SlowMover mover(moves);
+  LaneMoves greedy(&mover, 16), modest(&mover, 16);
+  std::deque<TxFrame> frames;
+  uint8_t memory[64] = {};
+  auto fill = [&](LaneMoves& lane) {
+    TxFrame& frame = frames.emplace_back();
+    frame.header.payload_bytes = sizeof memory;
+    frame.payload = {{memory, sizeof memory}};
+    lane.fill(&frame);
+  };
+  size_t taken = 0;
+  for (; greedy.may_send(); ++taken) fill(greedy);
+  EXPECT_EQ(taken, 4u);
+  EXPECT_TRUE(modest.may_send());
+  fill(modest);
+  EXPECT_TRUE(modest.may_send());
+  EXPECT_FALSE(greedy.may_send());
+  std::string failed;
+  while (TxFrame* frame = greedy.next_filled(&failed)) greedy.give_back(frame);
+  EXPECT_TRUE(greedy.may_send());
 }
 
 // While no slot is free pings are not read; both sides know that the lane is alive.
@@ -241,7 +284,7 @@ TEST(SlowMovers, ALaneWithoutASlotIsNotSilent) {
   pair.target.held = true;
   auto transfer = pair.post(TCPX_WRITE);
   ASSERT_TRUE(pair.reaches(pair.target.starved, 1, transfer));
-  pair.wait(transfer, 3 * kSecond);  // three times lane_timeout of these engines
+  pair.wait(transfer, 5 * kSecond);  // longer than these engines' peer_timeout
   EXPECT_TRUE(transfer->in_progress()) << transfer->status.to_string();
   EXPECT_EQ(transfer->peer->live_lanes(), 2u);
   pair.target.held = false;
