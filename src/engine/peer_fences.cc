@@ -27,10 +27,14 @@ Nanos until_asked_again(Nanos since) {
   return std::clamp((now_ns() - since) / 4, kAskAgain, kAskAgainAtMost);
 }
 
-// When lanes that still hold memory are closed, for who has until `deadline`.
+// When lanes that still hold memory are closed, for who has until `deadline`: so that there is time
+// for closing them. And until when they are waited for.
 Nanos fence_end(Nanos deadline) {
   Nanos now = now_ns();
-  return now + std::clamp(deadline - now, kLeastHold, Peer::kLongestHold);
+  return now + std::clamp(deadline - now - kClosing, kLeastHold, Peer::kLongestHold);
+}
+Nanos closed_by(Nanos close_at, Nanos deadline) {
+  return std::max(deadline, deadline_after(close_at, kClosing));
 }
 
 }  // namespace
@@ -177,7 +181,7 @@ void Peer::cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t 
                        Nanos deadline) {
   Status cancelled = transfer_error(TCPX_CANCELLED, "cancelled by the caller");
   Nanos close_at = fence_end(deadline);
-  Fence fence = stop(transfer, id, close_at, deadline_after(close_at, kClosing));
+  Fence fence = stop(transfer, id, close_at, closed_by(close_at, deadline));
   {
     // WRITE: what is out lands or is refused before its answer comes, and a notification behind it
     // is delivered or not. READ: nothing to wait for.
@@ -200,7 +204,7 @@ void Peer::cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t 
 // It has ended, but a plugin hung then and may have come back.
 void Peer::look_again(const std::shared_ptr<TransferState>& transfer, uint64_t id, Nanos deadline) {
   Nanos close_at = fence_end(deadline);
-  if (stop(transfer, id, close_at, deadline_after(close_at, kClosing)) != Fence::kHolds) return;
+  if (stop(transfer, id, close_at, closed_by(close_at, deadline)) != Fence::kHolds) return;
   std::lock_guard lock(mu);
   if (transfer->id == id) transfer->held = false;
 }

@@ -35,7 +35,7 @@ Status RegionIds::permute(uint32_t slot, uint64_t number, uint64_t* out) const {
     round.half = right;
     wire::Digest digest;
     if (!wire::sha256({reinterpret_cast<const uint8_t*>(&round), sizeof round}, &digest))
-      return Status(TCPX_INTERNAL, TCPX_BLAST_NOTHING, "no SHA-256: OpenSSL failed");
+      return wire::no_digest("region id: SHA-256");
     uint32_t mixed;
     memcpy(&mixed, digest.data(), sizeof mixed);
     uint32_t next = left ^ (mixed & kHalfMask);

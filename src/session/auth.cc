@@ -37,7 +37,7 @@ std::span<const uint8_t> as_bytes(std::string_view text) {
 }
 
 Status no_hmac() {
-  return bad_call(TCPX_INTERNAL, "authentication: OpenSSL could not compute HMAC-SHA256");
+  return wire::no_digest("authentication: HMAC-SHA256");
 }
 
 // HMAC(key, label | hello | challenge | welcome); the last is there under its own label only.

@@ -99,7 +99,7 @@ Status verify_check(std::span<const uint8_t> in, std::span<const uint8_t, kInfoH
   Digest expected;
   if (!info_check(auth, head.subspan<32, kSecretBytes>(), shared_key,
                   in.first(in.size() - kDigestBytes), &expected)) {
-    return bad_call(TCPX_INTERNAL, "connection info: OpenSSL could not compute HMAC-SHA256");
+    return no_digest("connection info: HMAC-SHA256");
   }
   if (equal_constant_time(in.last(kDigestBytes), expected)) return {};
   return tampered(auth == AuthMode::kSharedKey
@@ -233,7 +233,7 @@ Status decode_region(std::span<const uint8_t> in, RegionDescription* out) {
   const auto bytes = in.first<kRegionDescriptionBytes>();
   Digest digest;
   if (!sha256(bytes.first<kRegionCheckedBytes>(), &digest)) {
-    return bad_call(TCPX_INTERNAL, "region description: OpenSSL could not compute SHA-256");
+    return no_digest("region description: SHA-256");
   }
   if (!equal_constant_time(bytes.last<kRegionCheckBytes>(),
                            std::span(digest).first<kRegionCheckBytes>())) {

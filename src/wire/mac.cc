@@ -6,6 +6,8 @@
 
 #include <climits>
 
+#include "base/text.h"
+
 namespace tcpx::wire {
 
 void keep_crypto_until_the_end() {
@@ -42,6 +44,11 @@ bool sha256(std::span<const uint8_t> message, Digest* out) {
 
 bool equal_constant_time(std::span<const uint8_t> a, std::span<const uint8_t> b) {
   return a.size() == b.size() && (a.empty() || CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+Status no_digest(const char* what) {
+  return bad_call(TCPX_NO_MEMORY,
+                  strf("{}: OpenSSL has no memory for it, or is not allowed it", what));
 }
 
 }  // namespace tcpx::wire

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/status.h"
+
 namespace tcpx::wire {
 
 // libcrypto frees its state when the process exits. An application may exit with engines alive,
@@ -22,6 +24,9 @@ using Digest = std::array<uint8_t, kDigestBytes>;
 [[nodiscard]] bool hmac_sha256(std::span<const uint8_t> key, std::span<const uint8_t> message,
                                Digest* out);
 [[nodiscard]] bool sha256(std::span<const uint8_t> message, Digest* out);
+// When they fail. An engine that could be made has computed both, so what is missing is memory,
+// which OpenSSL answers without an exception.
+Status no_digest(const char* what);
 
 // Takes the same time wherever the first difference is. Different sizes are different.
 [[nodiscard]] bool equal_constant_time(std::span<const uint8_t> a, std::span<const uint8_t> b);

@@ -1,5 +1,7 @@
 #include "failing.h"
 
+#include <openssl/crypto.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -51,6 +53,13 @@ void fail_on_library_threads(int64_t n) {
 void fail_on_this_thread(int64_t n) {
   own_failed = false;
   own_left = n;
+}
+bool fail_openssl_too() {
+  return CRYPTO_set_mem_functions([](std::size_t size, const char*, int) { return allocate(size); },
+                                  [](void* memory, std::size_t size, const char*, int) {
+                                    return is_to_fail() ? nullptr : std::realloc(memory, size);
+                                  },
+                                  [](void* memory, const char*, int) { std::free(memory); }) == 1;
 }
 bool stop_failing() {
   library_left = kOff;

@@ -13,6 +13,8 @@ void exempt_this_thread();
 void fail_on_library_threads(int64_t n);
 // The same for allocations of the calling thread only.
 void fail_on_this_thread(int64_t n);
+// From now on OpenSSL's allocations count too. Before it has made any.
+bool fail_openssl_too();
 // Ends either; whether it has failed one.
 bool stop_failing();
 

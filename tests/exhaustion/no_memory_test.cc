@@ -288,6 +288,37 @@ TCPX_CHILD(callers) {
   return complaints();
 }
 
+// OpenSSL's own, which throw nothing.
+TCPX_CHILD(openssl) {
+  TCPX_HOLDS(fail_openssl_too());
+  exempt_this_thread();
+  Target target(1);
+  Engine engine = make_engine(options());
+  Local local = make_local(engine, kBytes, kReadWrite, 9);
+  tcpx_engine* e = engine.raw();
+  uint8_t buffer[4096];
+  size_t length = 0;
+  each_allocation(
+      "connect",
+      [&] { return tcpx_connect(e, target.info.data(), target.info.size(), &target.id); },
+      [&] {
+        TCPX_HOLDS(tcpx_peer_wait(e, target.id, kLong.count()) == TCPX_OK);
+        TCPX_HOLDS(tcpx_disconnect(e, target.id) == TCPX_OK);
+      });
+  tcpx_region region = 0;
+  each_allocation(
+      "register", [&] { return tcpx_register(e, buffer, sizeof buffer, 0, &region); },
+      [&] { TCPX_HOLDS(tcpx_deregister(e, region) == TCPX_OK); });
+  each_allocation(
+      "export",
+      [&] { return length = sizeof buffer, tcpx_region_export(e, local.region, buffer, &length); },
+      [] {});
+  tcpx_remote_region described{};
+  each_allocation(
+      "import", [&] { return tcpx_region_import(buffer, length, &described); }, [] {});
+  return complaints();
+}
+
 // The first call of a thread, in a process that has no memory left at all.
 TCPX_CHILD(first_call) {
   std::thread([] {
@@ -309,6 +340,10 @@ TEST(NoMemory, AThreadsFirstCallIsAnswered) {
 
 TEST(NoMemory, OnACallersThreadIsAnAnswer) {
   EXPECT_EQ(run_child("callers", patience(100'000)), "");
+}
+
+TEST(NoMemory, InOpenSslIsAnAnswer) {
+  EXPECT_EQ(run_child("openssl", patience(100'000)), "");
 }
 
 TEST(NoMemory, OnALibraryThreadCostsItsPeerAlone) {
