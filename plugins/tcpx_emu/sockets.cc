@@ -24,6 +24,8 @@ Fd open_socket(int family) {
   Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   int one = 1;
   if (fd) ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  // Ports of connections that are closed stay taken for a minute, but not for listeners.
+  if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   return fd;
 }
 
@@ -37,6 +39,8 @@ Fd connect_once(const SocketAddress& remote, const SocketAddress& local, const W
                 Nanos deadline) {
   Fd fd = open_socket(remote.any.sa_family);
   if (!fd) return fd;
+  int one = 1;  // the port is chosen by connect(), which may share it with connections to elsewhere
+  ::setsockopt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
   if (local.any.sa_family == remote.any.sa_family &&
       ::bind(fd.get(), &local.any, length_of(local)) != 0)
     return failed(errno);

@@ -20,6 +20,7 @@ class LaneMoves {
   // `mover`: null where nothing is moved.
   LaneMoves(Mover* mover, uint32_t window);
 
+  bool enabled() const { return mover_ != nullptr; }
   bool stages(const Place& place) const { return mover_ != nullptr && mover_->stages(place); }
   // Whether a chunk may leave its queue, whatever its place; or one of that place.
   bool may_send() const { return mover_ == nullptr || (waiting_.empty() && may_take(kSend)); }

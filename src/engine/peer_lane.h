@@ -169,7 +169,7 @@ class PeerLane final : public LaneSink {
   void fill() override;
   bool awaits_answer() const override { return used_ > 0 || !behind_.empty(); }
   void on_settled(const Status& status) override;
-  Work on_idle() override;
+  Work on_idle() override { return nothing_moves() ? Work::kNone : advance_idle(); }
   void on_down(const Status& status) noexcept override;
 
  private:
@@ -222,9 +222,12 @@ class PeerLane final : public LaneSink {
   void write_done(RxChunk* chunk, tcpx_code code);
   void refuse_read(const wire::Header& header, tcpx_code code);
   // Moves.
-  bool may_take_chunk();
+  bool may_take_chunk() { return !moves_.enabled() || may_take_chunk_staged(); }
+  bool may_take_chunk_staged();
   void queue_payload(TxFrame* frame);
   void placed(RxChunk* chunk);
+  bool nothing_moves() const { return !moves_.any() && !wants_slot_ && !wants_send_slot_; }
+  Work advance_idle();
   void advance_moves();
   void filled(TxFrame* frame, const std::string& failed);
   tcpx_code copy_failed(const wire::Header& header, bool ours, const std::string& why);

@@ -17,8 +17,7 @@ constexpr Nanos kSignOfLife = 250 * kMilli;
 
 // A chunk has its slot before it leaves its queue: there other lanes can still have it. Which one
 // comes next is not known, unless it was dealt.
-bool PeerLane::may_take_chunk() {
-  if (loop_.mover() == nullptr) return true;
+bool PeerLane::may_take_chunk_staged() {
   bool may = moves_.may_send();
   if (!may && dealt_.load(std::memory_order_acquire)) {
     const Plan& plan = dealt_work_.transfer->plan;
@@ -36,7 +35,7 @@ void PeerLane::queue_payload(TxFrame* frame) {
   loop_.make_waiting(lane_->source_index());
 }
 
-Work PeerLane::on_idle() {
+Work PeerLane::advance_idle() {
   advance_moves();
   if (wants_slot_ && moves_.may_receive()) lane_->resume_reading(ReadHold::kNoSlot);
   if (wants_slot_) keep_alive_unread();

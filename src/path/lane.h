@@ -32,11 +32,8 @@ struct TxFrame {
   wire::Header header;
   std::vector<uint8_t> table;       // encoded pieces
   std::vector<iovec> payload;       // what is left of it once `started`
-  std::vector<iovec> memory;        // staged: where it lies, once there is a slot
   std::vector<wire::Piece> pieces;  // whose memory it is, when regions can be revoked
   Place place{};                    // of the memory
-  uint8_t* slot = nullptr;          // staged: what is sent
-  uint64_t move = 0;                // ticket, while the slot is being filled
   uint64_t copied = 0;              // bytes of payload that were copied once more on their way out
   uint16_t trailer_status = TCPX_OK;
 
@@ -47,6 +44,11 @@ struct TxFrame {
   size_t next_payload = 0;
   uint8_t head[wire::kHeaderBytes];
   uint8_t tail[wire::kTrailerBytes];
+
+  // Staged: the slot that is sent, the ticket while it is being filled, and from where.
+  uint8_t* slot = nullptr;
+  uint64_t move = 0;
+  std::vector<iovec> memory;
 
   void reset();
   bool has_tail() const { return header.has_payload() && !beside; }

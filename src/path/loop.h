@@ -238,9 +238,6 @@ class Loop {
   std::vector<uint32_t> free_sources_;
   std::vector<uint32_t> hot_;
   std::vector<uint32_t> hot_scratch_, hot_late_;
-  std::vector<uint32_t> waiting_, waiting_scratch_;
-  std::list<std::function<bool()>> unfinished_;
-  std::unique_ptr<Mover> mover_;
   struct Turn {
     uint64_t owner = 0;
     uint32_t sources = 0;
@@ -268,6 +265,10 @@ class Loop {
   Nanos lease_watch_ = 0;     // until the thread looks again
   Nanos last_polled_ = 0;     // by a caller
   uint32_t polls_close_ = 0;  // in a row
+
+  std::vector<uint32_t> waiting_, waiting_scratch_;
+  std::list<std::function<bool()>> unfinished_;
+  std::unique_ptr<Mover> mover_;
 
   std::atomic<uint64_t> sleeps_{0}, thread_wakes_{0};
 };

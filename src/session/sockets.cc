@@ -126,8 +126,11 @@ Status start_connect(const wire::Address& remote, const wire::Address* local, Fd
   Fd fd;
   if (Status status = open_socket(remote, &fd); !status) return status;
   sockaddr_storage storage;
+  int one = 1;
+  // Its port stays with the kernel for a minute after it is closed. Marked so, it may be a
+  // listener's meanwhile: where many sessions come and go no other one may be left.
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (local != nullptr) {
-    int one = 1;
     setsockopt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
     wire::Address from = *local;
     from.port = 0;
