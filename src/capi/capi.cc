@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "capi/growing.h"
+#include "capi/handles.h"
 #include "engine/engine.h"
 #include "engine/notice_queue.h"
 #include "engine/report.h"
@@ -29,10 +30,11 @@ struct tcpx_engine {
   tcpx::MadeHere made_here;
   tcpx_engine* next_inherited = nullptr;
 };
-struct tcpx_transfer {
+// What a tcpx_transfer* stands for.
+struct PreparedTransfer {
   std::shared_ptr<tcpx::TransferState> transfer;
   tcpx::MadeHere made_here;
-  tcpx_transfer* next_inherited = nullptr;
+  PreparedTransfer* next_inherited = nullptr;
   Nanos default_deadline;  // copied: the handle may outlive the engine
   uint64_t max_notify_bytes;
   std::string error_text;
@@ -131,7 +133,24 @@ Status too_long(size_t length, uint64_t limit) {
                         strf("notification of {} bytes; max_notify_bytes is {}", length, limit));
 }
 
-tcpx_code transfer_code(tcpx_transfer* transfer) {
+// Of all engines: a transfer may outlive its own. Never destroyed: applications release at exit,
+// too.
+tcpx::Handles<PreparedTransfer>& transfers() {
+  static auto* const all = new tcpx::Handles<PreparedTransfer>;
+  return *all;
+}
+uint64_t number_of(const tcpx_transfer* handle) {
+  return reinterpret_cast<uintptr_t>(handle);
+}
+PreparedTransfer* find(const tcpx_transfer* handle) {
+  return handle == nullptr ? nullptr : transfers().find(number_of(handle));
+}
+tcpx_code no_transfer(const tcpx_transfer* handle) {
+  return bad(handle == nullptr ? "transfer must not be null"
+                               : "the transfer was released, or is none of tcpx_prepare");
+}
+
+tcpx_code transfer_code(PreparedTransfer* transfer) {
   int code = transfer->transfer->code.load(std::memory_order_acquire);
   if (code == tcpx::kNotPosted) return bad("the transfer was never posted; call tcpx_post first");
   if (code != TCPX_OK && code != TCPX_IN_PROGRESS) {
@@ -410,18 +429,20 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
   if (op_number != TCPX_WRITE && op_number != TCPX_READ)
     return bad("op must be TCPX_WRITE or TCPX_READ");
   return guarded([&]() -> Status {
-    auto handle = std::make_unique<tcpx_transfer>();
+    auto handle = std::make_unique<PreparedTransfer>();
     handle->default_deadline = engine->engine->shared().options.deadline;
     handle->max_notify_bytes = engine->engine->shared().options.max_notify_bytes;
     Status status =
         engine->engine->prepare(peer, op, {local, pieces}, {remote, pieces}, &handle->transfer);
-    if (status) *out = handle.release();
+    if (status)
+      *out = reinterpret_cast<tcpx_transfer*>(uintptr_t{transfers().add(std::move(handle))});
     return status;
   });
 }
 
-tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* given) {
-  if (transfer == nullptr) return bad("transfer must not be null");
+tcpx_code tcpx_post(tcpx_transfer* handle, const tcpx_post_args* given) {
+  PreparedTransfer* transfer = find(handle);
+  if (transfer == nullptr) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     tcpx_post_args args{};
@@ -447,8 +468,9 @@ tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* given) {
   });
 }
 
-tcpx_code tcpx_poll(tcpx_transfer* transfer) {
-  if (transfer == nullptr) return bad("transfer must not be null");
+tcpx_code tcpx_poll(tcpx_transfer* handle) {
+  PreparedTransfer* transfer = find(handle);
+  if (transfer == nullptr) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
     if (transfer->transfer->in_progress()) transfer->transfer->peer->poll(*transfer->transfer);
@@ -456,8 +478,9 @@ tcpx_code tcpx_poll(tcpx_transfer* transfer) {
   });
 }
 
-tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms) {
-  if (transfer == nullptr) return bad("transfer must not be null");
+tcpx_code tcpx_wait(tcpx_transfer* handle, int64_t timeout_ms) {
+  PreparedTransfer* transfer = find(handle);
+  if (transfer == nullptr) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
     if (transfer->transfer->in_progress())
@@ -467,8 +490,9 @@ tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms) {
   });
 }
 
-tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms) {
-  if (transfer == nullptr) return bad("transfer must not be null");
+tcpx_code tcpx_cancel(tcpx_transfer* handle, int64_t timeout_ms) {
+  PreparedTransfer* transfer = find(handle);
+  if (transfer == nullptr) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   int code = transfer->transfer->code.load(std::memory_order_acquire);
   if (code == tcpx::kNotPosted || code == TCPX_OK) return TCPX_OK;
@@ -478,16 +502,18 @@ tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms) {
   });
 }
 
-void tcpx_release(tcpx_transfer* transfer) {
-  if (transfer == nullptr) return;
-  if (transfer->made_here.is_inherited()) return leave_inherited(transfer);
+void tcpx_release(tcpx_transfer* handle) {
+  if (handle == nullptr) return;
+  std::unique_ptr<PreparedTransfer> transfer = transfers().take(number_of(handle));
+  if (transfer == nullptr) return;  // released before
+  if (transfer->made_here.is_inherited()) return leave_inherited(transfer.release());
   if (transfer->transfer->in_progress()) transfer->transfer->peer->release(transfer->transfer);
-  delete transfer;
 }
 
-tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt) {
-  if (transfer == nullptr || receipt == nullptr)
-    return bad("transfer and receipt must not be null");
+tcpx_code tcpx_receipt_get(tcpx_transfer* handle, tcpx_receipt* receipt) {
+  PreparedTransfer* transfer = find(handle);
+  if (transfer == nullptr) return no_transfer(handle);
+  if (receipt == nullptr) return bad("receipt must not be null");
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
     return tcpx::give_struct("tcpx_receipt", tcpx::receipt_of(*transfer->transfer),
@@ -495,8 +521,10 @@ tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt) {
   });
 }
 
-tcpx_code tcpx_receipt_json(tcpx_transfer* transfer, char* buffer, size_t* length) {
-  if (transfer == nullptr || length == nullptr) return bad("transfer and length must not be null");
+tcpx_code tcpx_receipt_json(tcpx_transfer* handle, char* buffer, size_t* length) {
+  PreparedTransfer* transfer = find(handle);
+  if (transfer == nullptr) return no_transfer(handle);
+  if (length == nullptr) return bad("length must not be null");
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
     std::string text = tcpx::receipt_json_of(*transfer->transfer);
@@ -504,7 +532,8 @@ tcpx_code tcpx_receipt_json(tcpx_transfer* transfer, char* buffer, size_t* lengt
   });
 }
 
-const char* tcpx_transfer_error(tcpx_transfer* transfer) {
+const char* tcpx_transfer_error(tcpx_transfer* handle) {
+  PreparedTransfer* transfer = find(handle);
   if (transfer == nullptr) return "";
   if (transfer->made_here.is_inherited()) return "";
   tcpx::quietly([&] {

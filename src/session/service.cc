@@ -16,7 +16,8 @@ namespace tcpx {
 namespace {
 
 // Per turn. A stranger costs some 20 us (accept, a handshake, epoll, close). An honest handshake
-// takes several turns, each behind the newcomers of one; tasks and ticks wait a millisecond at most.
+// takes several turns, each behind the newcomers of one; tasks and ticks wait a millisecond at
+// most.
 constexpr int kEventsPerTurn = 32;
 constexpr int kAcceptsPerTurn = 8;
 constexpr Nanos kShortestPause = 100 * kMilli;

@@ -159,6 +159,38 @@ TEST_P(Misuse, AMovedHandleMayBeReleasedAgain) {
   second.release();
 }
 
+// In C a handle is a number: released twice, or used afterwards, it harms nobody.
+TEST_P(Misuse, AReleasedHandleIsKnownAsOne) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(4096, 1);
+  PeerRegion& remote = peer.memory(4096, 2);
+  tcpx_local_piece mine{local.id, 0, 4096};
+  tcpx_remote_piece theirs{&remote.remote, 0, 4096};
+  auto prepare = [&] {
+    tcpx_transfer* out = nullptr;
+    EXPECT_EQ(tcpx_prepare(engine.raw(), peer.id, TCPX_WRITE, &mine, &theirs, 1, &out), TCPX_OK);
+    return out;
+  };
+  tcpx_transfer* first = prepare();
+  EXPECT_EQ(tcpx_post(first, nullptr), TCPX_OK);
+  EXPECT_EQ(tcpx_wait(first, -1), TCPX_OK);
+  tcpx_release(first);
+  tcpx_transfer* second = prepare();  // where the first one was
+  EXPECT_NE(first, second);
+  tcpx_release(first);
+  tcpx_receipt receipt{};
+  size_t length = 0;
+  for (tcpx_code code :
+       {tcpx_post(first, nullptr), tcpx_poll(first), tcpx_wait(first, 0), tcpx_cancel(first, 0),
+        tcpx_receipt_get(first, &receipt), tcpx_receipt_json(first, nullptr, &length)})
+    EXPECT_EQ(code, TCPX_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tcpx_last_error()).find("released"), std::string::npos);
+  EXPECT_STREQ(tcpx_transfer_error(first), "");
+  EXPECT_EQ(tcpx_post(second, nullptr), TCPX_OK);
+  EXPECT_EQ(tcpx_wait(second, -1), TCPX_OK);
+  tcpx_release(second);
+}
+
 TEST_P(Misuse, ReleaseInProgressLeavesTheConnectionWorking) {
   Remote& peer = connected_peer();
   const uint64_t each = kLarge / 4;
