@@ -20,7 +20,7 @@ class Handles {
   uint64_t add(std::unique_ptr<T> object) {
     const uint32_t index = take_slot();
     Slot& slot = *find_slot(index);
-    slot.object = object.release();
+    slot.object.store(object.release(), std::memory_order_relaxed);
     const uint64_t use = slot.use.load(std::memory_order_relaxed) + 1;
     slot.use.store(use, std::memory_order_release);
     return use << kIndexBits | index;
@@ -30,13 +30,13 @@ class Handles {
     const Slot* slot = find_slot(index_of(handle));
     if (slot == nullptr || slot->use.load(std::memory_order_acquire) != use_of(handle))
       return nullptr;
-    return is_live(use_of(handle)) ? slot->object : nullptr;
+    return is_live(use_of(handle)) ? slot->object.load(std::memory_order_relaxed) : nullptr;
   }
   // The same, and it is one no longer. One of several callers gets it.
   std::unique_ptr<T> take(uint64_t handle) {
-    if (find(handle) == nullptr) return nullptr;
+    T* object = find(handle);
+    if (object == nullptr) return nullptr;
     Slot& slot = *find_slot(index_of(handle));
-    T* object = slot.object;
     uint64_t use = use_of(handle);
     if (!slot.use.compare_exchange_strong(use, use + 1)) return nullptr;
     if (use + 1 < kLastUse) give_slot(index_of(handle));  // else it has had its time
@@ -48,8 +48,8 @@ class Handles {
   static constexpr uint32_t kBlocks = 1u << (kIndexBits - kBlockBits), kNone = UINT32_MAX;
   static constexpr uint64_t kLastUse = (uint64_t{1} << (64 - kIndexBits)) - 2;
   struct Slot {
-    std::atomic<uint64_t> use{0};  // odd: live
-    T* object = nullptr;
+    std::atomic<uint64_t> use{0};     // odd: live
+    std::atomic<T*> object{nullptr};  // whoever comes with a released handle may still read it
     std::atomic<uint32_t> next_free{kNone};
   };
   using Block = std::array<Slot, 1u << kBlockBits>;

@@ -1,7 +1,8 @@
 #include "memory/host_mover.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "memory/payload_copy.h"
 
 namespace tcpx {
 
@@ -36,7 +37,7 @@ void HostMover::give_slot(SlotUse use, uint8_t* slot) {
 
 uint64_t HostMover::begin_out(std::span<const iovec> memory, const Place&, uint8_t* slot) {
   for (const iovec& part : memory) {
-    memcpy(slot, part.iov_base, part.iov_len);
+    copy_payload(slot, static_cast<const uint8_t*>(part.iov_base), part.iov_len);
     slot += part.iov_len;
   }
   return kBegun;
@@ -44,7 +45,7 @@ uint64_t HostMover::begin_out(std::span<const iovec> memory, const Place&, uint8
 
 uint64_t HostMover::begin_in(const uint8_t* slot, std::span<const iovec> memory, const Place&) {
   for (const iovec& part : memory) {
-    memcpy(part.iov_base, slot, part.iov_len);
+    copy_payload(static_cast<uint8_t*>(part.iov_base), slot, part.iov_len);
     slot += part.iov_len;
   }
   return kBegun;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "path/net/payload_copy.h"
+#include "memory/payload_copy.h"
 
 namespace tcpx::net {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tcpx::net {
+namespace tcpx {
 
 #if defined(__SANITIZE_THREAD__)
 __attribute__((no_sanitize("thread"), noinline)) inline void copy_payload(uint8_t* to,
@@ -23,4 +23,4 @@ inline void copy_payload(uint8_t* to, const uint8_t* from, uint64_t length) {
 }
 #endif
 
-}  // namespace tcpx::net
+}  // namespace tcpx
