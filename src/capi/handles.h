@@ -2,7 +2,7 @@
 // the value of a pointer that nobody follows. A call costs two loads; releasing twice is harmless,
 // and using a released one is an error with words.
 //
-// No locks: a child of fork() finds every slot as it was. Slots are never freed.
+// No locks: a child of fork() finds every slot as it was. Slots are freed with all handles.
 #pragma once
 
 #include <array>
@@ -16,6 +16,11 @@ namespace tcpx {
 template <class T>
 class Handles {
  public:
+  Handles() = default;
+  Handles(const Handles&) = delete;
+  ~Handles() {
+    for (auto& block : blocks_) delete block.load();
+  }
   // The value is never 0. Throws std::bad_alloc, also beyond 2^24 handles at a time.
   uint64_t add(std::unique_ptr<T> object) {
     const uint32_t index = take_slot();
