@@ -33,7 +33,6 @@ class LaneMoves {
   TxFrame* next_filled(std::string* failed);
   // Takes back one that has no slot yet; false: it has.
   bool unwait(TxFrame* frame);
-  bool filling(const TxFrame* frame) const { return frame->move != 0; }
 
   // ---- in ----
   // Where the chunk, resolved, is to land: in place or in a slot. False: no slot is free.

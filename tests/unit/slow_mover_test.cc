@@ -108,6 +108,14 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 class SlowMove : public ::testing::TestWithParam<Case> {
  protected:
   SlowMoves& slow(SlowPair& pair) { return GetParam().at_source ? pair.source : pair.target; }
+  // A transfer whose first move has begun, and does not end before the test says so.
+  std::shared_ptr<TransferState> post_held(SlowPair& pair) {
+    pair.prime(GetParam().op, 1);
+    slow(pair).held = true;
+    auto transfer = pair.post(GetParam().op);
+    EXPECT_TRUE(pair.reaches(slow(pair).begun, 1, transfer));
+    return transfer;
+  }
 };
 INSTANTIATE_TEST_SUITE_P(All, SlowMove,
                          ::testing::Values(Case{TCPX_WRITE, true}, Case{TCPX_WRITE, false},
@@ -158,10 +166,7 @@ TEST_P(SlowMove, ThatFailsCostsTheTransferAlone) {
 // A loop that waits for a move sleeps.
 TEST_P(SlowMove, KeepsNoLoopSpinning) {
   SlowPair pair(256 << 10, 1, 0);
-  pair.prime(GetParam().op, 1);
-  slow(pair).held = true;
-  auto transfer = pair.post(GetParam().op);
-  ASSERT_TRUE(pair.reaches(slow(pair).begun, 1, transfer));
+  auto transfer = post_held(pair);
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_LT(busy_cores(milliseconds(500)), kFewCores);
   slow(pair).held = false;
@@ -172,10 +177,7 @@ TEST_P(SlowMove, KeepsNoLoopSpinning) {
 // Cancel and deregister return when no move touches the memory any more.
 TEST_P(SlowMove, HoldsUpAFence) {
   SlowPair pair(4 << 20, 8, 0);
-  pair.prime(GetParam().op, 1);
-  slow(pair).held = true;
-  auto transfer = pair.post(GetParam().op);
-  ASSERT_TRUE(pair.reaches(slow(pair).begun, 1, transfer));
+  auto transfer = post_held(pair);
   std::atomic<bool> returned{false};
   std::thread fence([&] {
     Status status = GetParam().at_source
@@ -202,10 +204,7 @@ TEST_P(SlowMove, HoldsUpAFence) {
 // The session ends with moves under way: they are waited for, by a loop that does other things too.
 TEST_P(SlowMove, OutlivesItsLane) {
   SlowPair pair(256 << 10, 8, 0);
-  pair.prime(GetParam().op, 1);
-  slow(pair).held = true;
-  auto transfer = pair.post(GetParam().op);
-  ASSERT_TRUE(pair.reaches(slow(pair).begun, 1, transfer));
+  auto transfer = post_held(pair);
   auto& ends = GetParam().at_source ? pair.engines.source : pair.engines.target;
   std::atomic<bool> gone{false};
   std::thread destroyer([&] {
