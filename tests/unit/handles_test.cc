@@ -74,32 +74,5 @@ TEST(Handles, OfManyThreads) {
   EXPECT_EQ(alive, 0);
 }
 
-// All at once for the same one.
-TEST(Handles, OneOfManyGetsIt) {
-  std::atomic<int> alive{0}, taken{0}, done{0};
-  std::atomic<uint64_t> offered{0};
-  Handles<Counted> handles;
-  constexpr int kThreads = 2, kRounds = 20'000;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t)
-    threads.emplace_back([&] {
-      for (uint64_t before = 0; before != UINT64_MAX;) {
-        uint64_t handle = offered.load();
-        if (handle == before) continue;
-        before = handle;
-        if (handle == UINT64_MAX) break;
-        taken += handles.take(handle) != nullptr;
-        ++done;
-      }
-    });
-  for (int round = 1; round <= kRounds; ++round) {
-    offered = handles.add(std::make_unique<Counted>(alive));
-    while (done < round * kThreads) std::this_thread::yield();
-    ASSERT_EQ(taken, round);
-  }
-  offered = UINT64_MAX;
-  for (auto& thread : threads) thread.join();
-}
-
 }  // namespace
 }  // namespace tcpx
