@@ -150,13 +150,15 @@ tcpx_code no_transfer(const tcpx_transfer* handle) {
                                : "the transfer was released, or is none of tcpx_prepare");
 }
 
+tcpx::Transfers& of(PreparedTransfer* transfer) {
+  return transfer->transfer->peer->transfers();
+}
+
 tcpx_code transfer_code(PreparedTransfer* transfer) {
   int code = transfer->transfer->code.load(std::memory_order_acquire);
   if (code == tcpx::kNotPosted) return bad("the transfer was never posted; call tcpx_post first");
-  if (code != TCPX_OK && code != TCPX_IN_PROGRESS) {
-    std::lock_guard lock(transfer->transfer->peer->mu);
-    return report(transfer->transfer->status);
-  }
+  if (code != TCPX_OK && code != TCPX_IN_PROGRESS)
+    return report(of(transfer).status_of(*transfer->transfer));
   return static_cast<tcpx_code>(code);
 }
 
@@ -294,19 +296,16 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
     std::shared_ptr<tcpx::Peer> peer;
     if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
     tcpx_peer_info info{};
-    tcpx::Peer::State state = peer->state();
-    info.state = state == tcpx::Peer::State::kUp           ? TCPX_OK
-                 : state == tcpx::Peer::State::kConnecting ? TCPX_IN_PROGRESS
-                                                           : peer->end_status().code();
+    info.state = peer->wait_connected(0).code();
     info.lanes = peer->live_lanes();
     auto text = [](const std::string& from, char* to, size_t size) {
       snprintf(to, size, "%s", from.c_str());
     };
-    text(peer->path(), info.path, sizeof info.path);
-    text(peer->interfaces(), info.interfaces, sizeof info.interfaces);
-    if (peer->uid_known()) {
-      info.generation = peer->session();
-      text(tcpx::to_hex(peer->uid()), info.engine_id, sizeof info.engine_id);
+    text(tcpx::path_of(*peer), info.path, sizeof info.path);
+    text(tcpx::interfaces_of(*peer), info.interfaces, sizeof info.interfaces);
+    if (peer->is_established()) {
+      info.generation = peer->identity().session;
+      text(tcpx::to_hex(peer->identity().uid), info.engine_id, sizeof info.engine_id);
       text(peer->name(), info.name, sizeof info.name);
     }
     return tcpx::give_struct("tcpx_peer_info", info, tcpx::kPeerInfoV1, out);
@@ -464,7 +463,7 @@ tcpx_code tcpx_post(tcpx_transfer* handle, const tcpx_post_args* given) {
     // As of any field of a struct: zero is the default.
     Nanos deadline =
         deadline_of(args.deadline_ms > 0 ? args.deadline_ms : -1, transfer->default_deadline);
-    return transfer->transfer->peer->post(transfer->transfer, std::move(notice), deadline);
+    return of(transfer).post(transfer->transfer, std::move(notice), deadline);
   });
 }
 
@@ -473,7 +472,7 @@ tcpx_code tcpx_poll(tcpx_transfer* handle) {
   if (transfer == nullptr) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
-    if (transfer->transfer->in_progress()) transfer->transfer->peer->poll(*transfer->transfer);
+    if (transfer->transfer->in_progress()) of(transfer).poll(*transfer->transfer);
     return transfer_code(transfer);
   });
 }
@@ -484,8 +483,7 @@ tcpx_code tcpx_wait(tcpx_transfer* handle, int64_t timeout_ms) {
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
     if (transfer->transfer->in_progress())
-      transfer->transfer->peer->wait(*transfer->transfer,
-                                     deadline_of(timeout_ms, transfer->default_deadline));
+      of(transfer).wait(*transfer->transfer, deadline_of(timeout_ms, transfer->default_deadline));
     return transfer_code(transfer);
   });
 }
@@ -497,8 +495,8 @@ tcpx_code tcpx_cancel(tcpx_transfer* handle, int64_t timeout_ms) {
   int code = transfer->transfer->code.load(std::memory_order_acquire);
   if (code == tcpx::kNotPosted || code == TCPX_OK) return TCPX_OK;
   return guarded([&] {
-    return transfer->transfer->peer->cancel(transfer->transfer,
-                                            deadline_of(timeout_ms, transfer->default_deadline));
+    return of(transfer).cancel(transfer->transfer,
+                               deadline_of(timeout_ms, transfer->default_deadline));
   });
 }
 
@@ -507,7 +505,7 @@ void tcpx_release(tcpx_transfer* handle) {
   std::unique_ptr<PreparedTransfer> transfer = transfers().take(number_of(handle));
   if (transfer == nullptr) return;  // released before
   if (transfer->made_here.is_inherited()) return leave_inherited(transfer.release());
-  if (transfer->transfer->in_progress()) transfer->transfer->peer->release(transfer->transfer);
+  if (transfer->transfer->in_progress()) of(transfer.get()).release(transfer->transfer);
 }
 
 tcpx_code tcpx_receipt_get(tcpx_transfer* handle, tcpx_receipt* receipt) {
@@ -536,10 +534,7 @@ const char* tcpx_transfer_error(tcpx_transfer* handle) {
   PreparedTransfer* transfer = find(handle);
   if (transfer == nullptr) return "";
   if (transfer->made_here.is_inherited()) return "";
-  tcpx::quietly([&] {
-    std::lock_guard lock(transfer->transfer->peer->mu);
-    transfer->error_text = transfer->transfer->status.text();
-  });
+  tcpx::quietly([&] { transfer->error_text = of(transfer).status_of(*transfer->transfer).text(); });
   return transfer->error_text.c_str();
 }
 
@@ -558,7 +553,7 @@ tcpx_code tcpx_notify(tcpx_engine* engine, tcpx_peer id, const void* bytes, size
     auto notice = std::make_shared<tcpx::Notice>();
     auto* data = static_cast<const uint8_t*>(bytes);
     notice->bytes.assign(data, data + length);
-    return peer->notify(std::move(notice), deadline_of(timeout_ms, engine));
+    return peer->notices().notify(std::move(notice), deadline_of(timeout_ms, engine));
   });
 }
 

@@ -79,7 +79,7 @@ void Connector::tick(Nanos now) noexcept {
 
 void Connector::try_again(Nanos now) {
   if (finished_) return;
-  if (peer_->state() == Peer::State::kEnded) finished_ = true;
+  if (peer_->over()) finished_ = true;
   if (finished_) return;
   if (target_.lookup != nullptr) return look_up(now);
   if (now >= retry_at_) return start();
@@ -176,7 +176,7 @@ void Connector::try_next() {
 }
 
 void Connector::first_ended(Handshake& handshake, const Status& status) {
-  if (peer_->state() == Peer::State::kEnded) {
+  if (peer_->over()) {
     finished_ = true;
     return;
   }
@@ -196,9 +196,9 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
                               "require_path is net, and the peer has no net "
                               "path"));
   session_ = welcome.session;
-  peer_->established(handshake.challenge().uid, welcome.name, welcome.session,
-                     host_.options().chunk_bytes, std::min(welcome.window, host_.options().window),
-                     handshake.session_key());
+  peer_->established({handshake.challenge().uid, welcome.session, host_.options().chunk_bytes,
+                      std::min(welcome.window, host_.options().window), handshake.session_key()},
+                     welcome.name);
   peer_->start_epochs(welcome.epoch, handshake.hello().epoch);
   wire::Address first = rails_[next_rail_ - 1].remote;
   if (Status adopted = host_.adopt_lane(*peer_, 0, handshake); !adopted) return give_up(adopted);
@@ -225,7 +225,7 @@ wire::Hello Connector::joining_hello(uint32_t index) const {
   out.kind = wire::HelloKind::kJoinLane;
   out.key_id = 0;
   out.session = session_;
-  out.target_uid = peer_->uid();
+  out.target_uid = peer_->identity().uid;
   out.lanes = 1;
   out.epoch = 0;
   out.chunk_bytes = 0;
@@ -234,11 +234,12 @@ wire::Hello Connector::joining_hello(uint32_t index) const {
 }
 
 void Connector::join(uint32_t index) {
-  Status status = dial(
-      rails_[(first_rail_ + index) % rails_.size()], joining_hello(index), peer_->session_key(),
-      [self = shared_from_this(), index](Handshake& handshake, const Status& ended) {
-        self->or_give_up([&] { self->join_ended(index, handshake, ended); });
-      });
+  Status status =
+      dial(rails_[(first_rail_ + index) % rails_.size()], joining_hello(index),
+           peer_->identity().session_key,
+           [self = shared_from_this(), index](Handshake& handshake, const Status& ended) {
+             self->or_give_up([&] { self->join_ended(index, handshake, ended); });
+           });
   if (status) return;
   --joining_;
   last_error_ = status;
@@ -247,7 +248,7 @@ void Connector::join(uint32_t index) {
 void Connector::join_ended(uint32_t index, Handshake& handshake, const Status& status) {
   Status result = status;
   if (result) result = host_.adopt_lane(*peer_, index, handshake);
-  if (!result && handshake.turned_away() && peer_->state() != Peer::State::kEnded) {
+  if (!result && handshake.turned_away() && !peer_->over()) {
     pause_ = std::clamp(pause_ * 2, kShortestPause, kLongestPause);
     LaterJoin again{index, 0};
     if (later(&again.at, pause_)) {
@@ -263,10 +264,10 @@ void Connector::join_ended(uint32_t index, Handshake& handshake, const Status& s
 void Connector::settle() {
   if (joining_ > 0 || finished_) return;
   finished_ = true;
-  peer_->set_connect_note(last_error_.ok() ? "" : last_error_.text());
-  peer_->connected([host = &host_, weak = std::weak_ptr<Peer>(peer_)] {
+  auto on_up = [host = &host_, weak = std::weak_ptr<Peer>(peer_)] {
     if (std::shared_ptr<Peer> peer = weak.lock()) host->connected(peer);
-  });
+  };
+  peer_->connected(on_up, last_error_.ok() ? "" : last_error_.text());
 }
 
 void Connector::give_up(const Status& status) {

@@ -13,7 +13,9 @@
 #include "base/units.h"
 #include "base/version.h"
 #include "base/wait.h"
+#include "engine/goodbye.h"
 #include "engine/notice_queue.h"
+#include "engine/report.h"
 #include "memory/host_mover.h"
 #include "path/tcp/tcp_lane.h"
 #include "session/sockets.h"
@@ -219,8 +221,7 @@ std::shared_ptr<Peer> EngineCore::find_session(const wire::Hello& hello) {
   std::lock_guard lock(mu_);
   auto found = sessions_.find(hello.session);
   std::shared_ptr<Peer> peer = found == sessions_.end() ? nullptr : found->second.lock();
-  if (peer == nullptr || peer->state() == Peer::State::kEnded || peer->uid() != hello.uid)
-    return nullptr;
+  if (peer == nullptr || peer->over() || peer->identity().uid != hello.uid) return nullptr;
   return peer;
 }
 
@@ -229,7 +230,7 @@ Status EngineCore::key_for(const wire::Hello& hello, auth::Key* key) {
   std::shared_ptr<Peer> peer = find_session(hello);
   if (peer == nullptr)
     return lane_error(TCPX_NOT_FOUND, "a lane asked for a session that is not this client's");
-  *key = peer->session_key();
+  *key = peer->identity().session_key;
   return {};
 }
 
@@ -257,9 +258,8 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
   {
     std::lock_guard lock(mu_);
     if (shutting_down_) return peer_error(TCPX_SHUTDOWN, "the engine is being destroyed");
-    auto living = std::count_if(peers_.begin(), peers_.end(), [](auto& entry) {
-      return entry.second->state() != Peer::State::kEnded;
-    });
+    auto living = std::count_if(peers_.begin(), peers_.end(),
+                                [](auto& entry) { return !entry.second->over(); });
     if (static_cast<size_t>(living) >= shared_.options.max_peers)
       return peer_error(TCPX_LIMIT,
                         strf("max_peers ({}) are connected", shared_.options.max_peers));
@@ -294,7 +294,7 @@ void EngineCore::forget_ended_inbound_locked() {
     bool gone = it->second->inbound && it->second->ended_wholly();
     if (gone) {
       remember_if_held_locked(it->second);
-      sessions_.erase(it->second->session());
+      sessions_.erase(it->second->identity().session);
       --ended;
     }
     it = gone ? peers_.erase(it) : std::next(it);
@@ -315,8 +315,9 @@ void EngineCore::accepted(Handshake& handshake) {
   }
   std::shared_ptr<Peer> peer = new_peer(true);
   peer->expect_lanes(welcome.lanes);
-  peer->established(hello.uid, hello.name, welcome.session, shared_.options.chunk_bytes,
-                    welcome.window, handshake.session_key());
+  peer->established({hello.uid, welcome.session, shared_.options.chunk_bytes, welcome.window,
+                     handshake.session_key()},
+                    hello.name);
   peer->start_epochs(hello.epoch, welcome.epoch);
   {
     std::lock_guard lock(mu_);
@@ -324,14 +325,15 @@ void EngineCore::accepted(Handshake& handshake) {
   }
   peer->or_fail([&] {
     if (Status status = adopt_lane(*peer, 0, handshake); !status) return peer->end(status);
-    peer->connected([this, weak = std::weak_ptr<Peer>(peer)] {
+    auto on_up = [this, weak = std::weak_ptr<Peer>(peer)] {
       std::shared_ptr<Peer> up = weak.lock();
       if (up == nullptr) return;
       connected(up);
       std::lock_guard lock(mu_);
       arrivals_.push_back(up->id());
       arrived_.notify_one();
-    });
+    };
+    peer->connected(on_up, "");
   });
 }
 
@@ -395,7 +397,7 @@ LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& hand
   settings.same_host = on_this_host(remote_address_of(handshake.fd()));
   auto fd = std::make_shared<Fd>(handshake.take_fd());
   const net::NetPath* net = handshake.welcome().uses_net ? net_.get() : nullptr;
-  return [settings, fd, net, index, key = peer.session_key()](Loop& loop, LaneSink& sink) {
+  return [settings, fd, net, index, key = peer.identity().session_key](Loop& loop, LaneSink& sink) {
     return std::make_unique<TcpLane>(
         loop, sink, std::move(*fd), settings,
         net == nullptr ? nullptr : net->make_carrier(index, key.bytes()));
@@ -409,13 +411,12 @@ Status EngineCore::adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) 
 
 void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
   shared_.counters.peers_connected.fetch_add(1);
-  std::string note = peer->connect_note();
-  std::string path = peer->path();
-  std::string why = peer->path_note();
+  auto [why, note] = peer->notes();
+  const std::string path = path_of(*peer);
   if (why.empty()) why = net_ == nullptr ? no_net_ : "the peer has none";
   shared_.log.info(
       "peer {} \"{}\" ({}): path {}, {} lanes via {}{}{}", peer->id(), escaped(peer->name()),
-      peer->inbound ? "came to us" : "connected", path, peer->live_lanes(), peer->interfaces(),
+      peer->inbound ? "came to us" : "connected", path, peer->live_lanes(), interfaces_of(*peer),
       path == "net" ? "" : "; no net path: " + why, note.empty() ? "" : "; lanes missing: " + note);
 }
 
@@ -540,13 +541,13 @@ Status EngineCore::find_peer(uint64_t id, std::shared_ptr<Peer>* out) {
 Status EngineCore::disconnect(uint64_t id) {
   std::shared_ptr<Peer> peer;
   if (Status status = find_peer(id, &peer); !status) return status;
-  peer->say_goodbye(peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
+  say_goodbye({peer}, peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
   (void)peer->dismantle(kGoodbyePatience);
   std::lock_guard lock(mu_);
   remember_if_held_locked(peer);
   peers_.erase(id);
   std::erase(arrivals_, id);
-  sessions_.erase(peer->session());
+  sessions_.erase(peer->identity().session);
   return {};
 }
 
@@ -557,14 +558,14 @@ Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_p
                            std::shared_ptr<TransferState>* out) {
   std::shared_ptr<Peer> peer;
   if (Status status = find_peer(id, &peer); !status) return status;
-  if (peer->state() == Peer::State::kEnded) return peer->end_status();
+  if (peer->over()) return peer->end_status();
   uint64_t bytes = 0;
   for (const tcpx_local_piece& piece : local) bytes += std::min(piece.length, UINT64_MAX - bytes);
   uint64_t share = bytes / resolved_lanes() + 4095;
   PlanRequest request{op, local, remote, nullptr, 0};
   wire::Uid uid;
-  if (peer->uid_known()) {
-    uid = peer->uid();
+  if (peer->is_established()) {
+    uid = peer->identity().uid;
     request.remote_engine = uid.data();
   }
   request.chunk_bytes =

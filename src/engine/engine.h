@@ -70,7 +70,6 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   uint32_t resolved_lanes() const;
   std::shared_ptr<Peer> new_peer(bool inbound);
   void remember_if_held_locked(const std::shared_ptr<Peer>& peer);
-  void say_goodbye(const std::vector<std::shared_ptr<Peer>>& peers, const Status& status);
   std::shared_ptr<Peer> find_session(const wire::Hello& hello);
   Status start_connecting(ConnectTarget target, uint64_t* peer);
   LaneFactory lane_factory(Peer& peer, uint32_t index, Handshake& handshake);
@@ -88,10 +87,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
     Nanos close_at, give_up;
   };
   FenceTimes fence_times() const;
-  static Status await_lanes(const std::vector<std::shared_ptr<Peer>>& peers,
-                            const std::function<Answers(Peer&)>& ask,
-                            const std::function<bool(Peer&, const LaneAnswers&)>& enough,
-                            Nanos give_up);
+  static Status fence(const std::vector<std::shared_ptr<Peer>>& peers,
+                      const Fence::Question& question, Nanos close_at, Nanos give_up);
   size_t end_all() noexcept;
   // Service thread. The last two are about a state that lasts.
   LineLimit refusal_lines_{"connections were refused"};

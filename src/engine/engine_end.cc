@@ -4,6 +4,7 @@
 
 #include "base/caught.h"
 #include "engine/engine.h"
+#include "engine/goodbye.h"
 #include "engine/notice_queue.h"
 
 namespace tcpx {
@@ -33,7 +34,7 @@ EngineCore::~EngineCore() {
       std::lock_guard lock(mu_);
       for (auto& [id, peer] : peers_) peers.push_back(peer);
     }
-    say_goodbye(peers, peer_error(TCPX_SHUTDOWN, "the engine was destroyed"));
+    say_goodbye(peers, peer_error(TCPX_SHUTDOWN, "the engine was destroyed"), kGoodbyePatience);
   });
   if (service_) service_->stop();
   size_t hung = end_all();  // also those that came meanwhile
@@ -60,19 +61,6 @@ size_t EngineCore::end_all() noexcept {
   for (auto& peer : held_peers_) end(peer);
   for (auto& [id, peer] : peers_) end(peer);
   return hung;
-}
-
-// All of them together: a peer that is silent must not take the others' time.
-void EngineCore::say_goodbye(const std::vector<std::shared_ptr<Peer>>& peers,
-                             const Status& status) {
-  for (auto& peer : peers) peer->end_transfers(status);
-  Nanos give_up = now_ns() + kGoodbyePatience;
-  for (auto& peer : peers) peer->say_last_words(give_up);
-  for (auto& peer : peers) peer->send_byes();
-  give_up = now_ns() + kGoodbyePatience;
-  for (auto& peer : peers) peer->await_their_close(give_up);
-  for (auto& peer : peers) peer->end(status);
-  for (auto& peer : peers) peer->await_end();
 }
 
 }  // namespace tcpx

@@ -40,9 +40,8 @@ Status EngineCore::revoke_grant(uint64_t region, uint64_t id) {
 
 Status EngineCore::revoke_for(const std::shared_ptr<Peer>& peer, uint64_t region) {
   FenceTimes times = fence_times();
-  auto revoke = [&](Peer& each) { return each.ask_revoke(region, times.close_at); };
-  auto let_go = [](Peer&, const LaneAnswers& answers) { return answers.all_let_go(); };
-  return await_lanes({peer}, revoke, let_go, times.give_up);
+  auto revoke = [region](PeerLane& lane) { return lane.revoke(region); };
+  return fence({peer}, revoke, times.close_at, times.give_up);
 }
 
 // Somebody may be reading the list: it goes when every loop has been passed. One that hangs in a

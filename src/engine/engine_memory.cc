@@ -1,7 +1,5 @@
 // An engine's registered memory, and the fences around it.
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/text.h"
@@ -13,7 +11,6 @@ namespace tcpx {
 namespace {
 
 constexpr Nanos kLongestFence = 10 * kSecond;
-constexpr Nanos kFirstPause = 50 * kMicro, kLongestPause = kMilli;
 constexpr Nanos kLongestResume = 500 * kMilli;
 
 }  // namespace
@@ -93,15 +90,18 @@ Status EngineCore::retire_region(uint64_t region) {
     for (auto& [id, peer] : peers_) peers.push_back(peer);
   }
   // From here on nobody can resolve the id. What resolved it before is stopped in its loop.
-  for (auto& peer : peers) peer->end_users_of(region, close_at);
-  auto revoke = [&, close = close_at](Peer& peer) { return peer.ask_revoke(region, close, true); };
-  auto let_go = [&](Peer& peer, const LaneAnswers& answers) {
-    return answers.all_let_go() && !peer.has_users_of(region);
+  for (auto& peer : peers) peer->transfers().end_users_of(region, close_at);
+  auto let_go = [region](PeerLane& lane) {
+    return lane.revoke(region) + lane.stop_users_of(region);
   };
-  if (Status status = await_lanes(peers, revoke, let_go, give_up); !status) return status;
-  auto forget = [&](Peer& peer) { return peer.ask_forget(view.base, view.length); };
-  auto forgotten = [](Peer&, const LaneAnswers& answers) { return answers.complete(); };
-  if (Status status = await_lanes(peers, forget, forgotten, give_up); !status) return status;
+  if (Status status = fence(peers, let_go, close_at, give_up); !status) return status;
+  for (auto& peer : peers) peer->transfers().finish_users_of(region);
+  // Nothing uses the memory any more, and it is about to be freed.
+  auto forget = [base = view.base, length = view.length](PeerLane& lane) {
+    lane.lane().forget_memory(base, length);
+    return size_t{0};
+  };
+  if (Status status = fence(peers, forget, kNever, give_up); !status) return status;
   // A lane that joined meanwhile may be between resolve and use: pass once through every loop.
   for (auto& loop : shared_.loops) loop->run_exclusive([] {});
   return {};
@@ -109,35 +109,27 @@ Status EngineCore::retire_region(uint64_t region) {
 
 EngineCore::FenceTimes EngineCore::fence_times() const {
   Nanos now = now_ns(), patience = std::min(shared_.options.deadline, kLongestFence);
-  return {now + std::min(Peer::kLongestHold, patience / 2), now + patience};
+  return {now + std::min(Fence::kLongestHold, patience / 2), now + patience};
 }
 
-// Asks the lanes of all these peers, again and again, until what they answer is enough. All of them
-// are asked before any is waited for.
-Status EngineCore::await_lanes(const std::vector<std::shared_ptr<Peer>>& peers,
-                               const std::function<Answers(Peer&)>& ask,
-                               const std::function<bool(Peer&, const LaneAnswers&)>& enough,
-                               Nanos give_up) {
-  std::vector<std::pair<Peer*, Answers>> waiting;
-  for (auto& peer : peers) waiting.emplace_back(peer.get(), ask(*peer));
-  for (Nanos pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    std::erase_if(waiting, [&](auto& entry) { return enough(*entry.first, *entry.second); });
-    if (waiting.empty()) return {};
-    Nanos now = now_ns();
-    for (auto& [peer, answers] : waiting)
-      if (peer->hangs(now))
-        return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
-                      "the net plugin hangs in a call and may still use the region's memory; do "
-                      "not free it, and call again to wait for the plugin");
-    if (now > give_up)
+// All lanes of all these peers are asked before any is waited for.
+Status EngineCore::fence(const std::vector<std::shared_ptr<Peer>>& peers,
+                         const Fence::Question& question, Nanos close_at, Nanos give_up) {
+  auto asked = std::make_shared<Fence>(question, close_at);
+  for (auto& peer : peers) asked->ask(peer, peer->lanes());
+  auto hangs = [&](Nanos now) {
+    return std::any_of(peers.begin(), peers.end(), [now](auto& peer) { return peer->hangs(now); });
+  };
+  switch (asked->await(give_up, hangs)) {
+    case Fence::Result::kHolds: return {};
+    case Fence::Result::kPluginHangs:
+      return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
+                    "the net plugin hangs in a call and may still use the region's memory; do "
+                    "not free it, and call again to wait for the plugin");
+    default:
       return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
                     "the region's memory was still in use at the deadline; do not free it, and "
                     "call again to go on waiting");
-    (void)waiting.front().second->await(now + pause);
-    if (waiting.front().second->complete())
-      std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
-    for (auto& [peer, answers] : waiting)
-      if (answers->complete() && !enough(*peer, *answers)) answers = ask(*peer);
   }
 }
 

@@ -1,15 +1,10 @@
-// A peer's session: its lanes from the first to the last, and what is known about it. The rest of
-// Peer: peer_transfers.cc, peer_fences.cc, peer_notices.cc, peer_lost_lanes.cc, peer_watch.cc,
-// peer_epochs.cc.
 #include "engine/peer.h"
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <thread>
 
 #include "base/text.h"
-#include "base/wait.h"
 
 namespace tcpx {
 
@@ -17,66 +12,59 @@ namespace {
 
 // A call into a plugin that takes longer than connect_timeout, at least this, hangs.
 constexpr Nanos kLeastHangPatience = kSecond;
-constexpr std::chrono::milliseconds kLookEvery{5};
-
-Status with_blast(const Status& status, tcpx_blast blast) {
-  return Status(status.code(), blast, status.text());
-}
+constexpr Nanos kLookEvery = 5 * kMilli;
 
 }  // namespace
 
 Peer::Peer(EngineShared& shared, uint64_t id, bool came_to_us)
-    : inbound(came_to_us),
-      shared_(shared),
-      id_(id),
-      inbox_share_(std::make_shared<InboxShare>(id)) {
-  run_queue_.reserve(64);
-  live_.reserve(64);
-}
+    : inbound(came_to_us), state_(shared, id), notices_in_(shared, id) {}
 
 Peer::~Peer() = default;
 
-// ---- session -------------------------------------------------------------------------------
+// ---- the session begins ----------------------------------------------------------------------
 
-void Peer::established(const wire::Uid& uid, std::string name, uint64_t session,
-                       uint64_t chunk_bytes, uint32_t window, const auth::Key& session_key) {
-  std::lock_guard lock(mu);
-  uid_ = uid;
-  name_ = std::move(name);
-  session_.store(session);
-  chunk_bytes_ = chunk_bytes;
-  window_ = window;
-  session_key_ = session_key;
-  uid_known_.store(true);
+void Peer::established(PeerIdentity identity, std::string name) {
+  PeerLock lock(state_);
+  identity_ = std::move(identity);
+  lock->name = std::move(name);
+  established_.store(true);
+}
+
+// The other side knows by now, or will before it can post anything.
+void Peer::start_epochs(uint64_t of_peer, uint64_t ours) {
+  hear_epoch(of_peer);
+  epoch_was_heard(ours);
 }
 
 Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop) {
   PeerLane* lane;
   LanesKept kept;
+  EngineShared& shared = state_.shared;
   // The engine's loops are not owned by those who use them.
   std::shared_ptr<Loop> loop(std::shared_ptr<Loop>(),
-                             shared_.loops[(id_ + index) % shared_.loops.size()].get());
+                             shared.loops[(id() + index) % shared.loops.size()].get());
   if (own_loop) {
     Loop::Settings settings;
-    settings.spin = shared_.options.spin;
+    settings.spin = shared.options.spin;
     settings.own_thread_only = true;
     settings.hang_patience =
-        std::clamp(shared_.options.connect_timeout, kLeastHangPatience, settings.hang_patience);
+        std::clamp(shared.options.connect_timeout, kLeastHangPatience, settings.hang_patience);
     std::unique_ptr<Loop> made;
     if (Status status = Loop::create(settings, &made); !status) return status;
     loop = std::move(made);
   }
   {
-    std::lock_guard lock(mu);
-    if (state_ == State::kEnded) return end_status_;
-    if (lanes_.size() <= index) lanes_.resize(index + 1);
-    if (lanes_[index] != nullptr)
+    PeerLock lock(state_);
+    if (lock->session.over()) return lock->session.end_status();
+    if (lock->lanes.size() <= index) lock->lanes.resize(index + 1);
+    if (lock->lanes[index] != nullptr)
       return lane_error(TCPX_PROTOCOL_ERROR, strf("lane {} exists already", index));
-    if (given_up_lanes_.has(index))
+    if (lock->lost.is_given_up(index))
       return lane_error(TCPX_PEER_DISCONNECTED, strf("the peer gave lane {} up already", index));
-    lanes_[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
-    lane = lanes_[index].get();
-    kept = lanes_.keep();
+    lock->lanes[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
+    lane = lock->lanes[index].get();
+    lock->scheduler.add_lane(index, lane->load());
+    kept = lock->lanes.keep();
   }
   Status status = lane->start(factory);
   if (!status) (void)lane->stop_loop(kNever);
@@ -84,110 +72,139 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
 }
 
 void Peer::expect_lanes(uint32_t lanes) {
-  std::lock_guard lock(mu);
+  PeerLock lock(state_);
   expected_lanes_ = lanes;
 }
 
 bool Peer::may_join(uint32_t index) {
-  std::lock_guard lock(mu);
-  return state_ != State::kEnded && index > 0 && index < expected_lanes_ &&
-         (index >= lanes_.size() || lanes_[index] == nullptr) && !given_up_lanes_.has(index);
+  PeerLock lock(state_);
+  const LaneSet& lanes = lock->lanes;
+  return !lock->session.over() && index > 0 && index < expected_lanes_ &&
+         (index >= lanes.size() || lanes[index] == nullptr) && !lock->lost.is_given_up(index);
 }
 
-void Peer::connected(std::function<void()> on_up) {
+void Peer::connected(std::function<void()> on_up, std::string note) {
   {
-    std::lock_guard lock(mu);
-    connecting_done_ = true;
+    PeerLock lock(state_);
+    notes_.connect = std::move(note);
+    lock->session.lanes_are_made();
     on_up_ = std::move(on_up);
-    if (!became_up_locked()) return;
+    if (!came_up(lock)) return;
   }
   on_up_();
 }
 
-bool Peer::became_up_locked() {
-  if (state_ != State::kConnecting || !connecting_done_ || !refusal_.ok()) return false;
-  for (auto& lane : lanes_)
-    if (lane && lane->open() && !lane->settled()) return false;
-  state_ = State::kUp;
-  // Posted when nothing could be known: they count from now.
-  for (auto& transfer : live_) transfer->epoch = epoch_of_peer_.load();
-  changed_.notify_all();
-  for (auto& lane : lanes_)
-    if (lane && lane->open()) lane->wake();
+bool Peer::came_up(PeerLock& lock) {
+  const bool settled = std::all_of(lock->lanes.begin(), lock->lanes.end(), [](auto& lane) {
+    return !lane || !lane->open() || lane->settled();
+  });
+  if (!lock->session.come_up(settled)) return false;
+  transfers_.session_came_up(lock, epochs_.of_peer());
+  lock.tell_changed();
+  lock.wake_all();
   return true;
 }
 
+void Peer::tell_up_later() {
+  state_.shared.defer([self = shared_from_this()] { self->on_up_(); });
+}
+
+// A comm may have broken with the peer: then its stream ends too.
 void Peer::lane_settled(PeerLane& lane, const Status& status) {
-  bool refused = !status.ok() && shared_.options.require_path == "net";
   bool up = false;
   {
-    std::lock_guard lock(mu);
-    if (!status.ok() && path_note_.empty()) path_note_ = status.text();
-    if (refused) {
-      lane.path_refusal = status;
-      take_refusal_locked(lane);
-    }
-    up = became_up_locked();
+    PeerLock lock(state_);
+    if (!status.ok() && notes_.path.empty()) notes_.path = status.text();
+    if (!status.ok() && state_.shared.options.require_path == "net")
+      lock->session.refuse(
+          {lane.index(), status.code() == TCPX_PEER_DISCONNECTED,
+           peer_error(TCPX_PATH_UNAVAILABLE, strf("require_path is net, but lane {} cannot have "
+                                                  "it: {}",
+                                                  lane.index(), status.text())),
+           now_ns()});
+    up = came_up(lock);
   }
-  if (up) shared_.defer([self = shared_from_this()] { self->on_up_(); });
-}
-
-void Peer::take_refusal_locked(const PeerLane& lane) {
-  bool certain = lane.path_refusal.code() != TCPX_PEER_DISCONNECTED;
-  if (!refusal_.ok() && (refusal_is_certain_ || !certain)) return;
-  refusal_is_certain_ = certain;
-  refusal_lane_ = lane.index();
-  refusal_ =
-      peer_error(TCPX_PATH_UNAVAILABLE, strf("require_path is net, but lane {} cannot have it: {}",
-                                             lane.index(), lane.path_refusal.text()));
-  refused_at_ = now_ns();
-}
-
-// The lane is lost, and what looked like a refusal was the first sign of it. Another one may have
-// shown the same.
-void Peer::withdraw_refusal_locked(const PeerLane& lost) {
-  if (refusal_.ok() || refusal_is_certain_ || refusal_lane_ != lost.index()) return;
-  refusal_ = {};
-  for (auto& lane : lanes_)
-    if (lane && lane.get() != &lost && lane->open() && !lane->path_refusal.ok())
-      take_refusal_locked(*lane);
+  if (up) tell_up_later();
 }
 
 Status Peer::wait_connected(Nanos deadline) {
-  std::unique_lock<std::mutex> lock(mu);
-  wait_until(changed_, lock, deadline, [&] { return state_ != State::kConnecting; });
-  if (state_ == State::kUp) return {};
-  return state_ == State::kEnded ? end_status_ : Status::in_progress();
+  PeerLock lock(state_);
+  auto undecided = [&] { return !lock->session.was_up() && !lock->session.over(); };
+  lock.wait_changed(deadline, [&] { return !undecided(); });
+  if (undecided()) return Status::in_progress();
+  return lock->session.over() ? lock->session.end_status() : Status();
+}
+
+// ---- epochs ----------------------------------------------------------------------------------
+
+void Peer::epoch_was_heard(uint64_t ours) {
+  if (!epochs_.was_heard(ours)) return;
+  PeerLock lock(state_);
+  lock.tell_changed();
+}
+
+// On every lane: one of them may be full of data, or about to be lost.
+void Peer::tell_epoch() {
+  PeerLock lock(state_);
+  lock.wake_all();
+}
+
+// Without it nothing goes wrong: what such a peer posts before it has heard is refused.
+void Peer::await_epoch_heard(uint64_t epoch, Nanos deadline) {
+  PeerLock lock(state_);
+  auto answered = [&](uint64_t one) { return epochs_.answered() >= one; };
+  auto gone = [&] { return lock->session.over() || lock->scheduler.open_lanes().empty(); };
+  if (!answered(epoch_due_)) return;
+  lock.wait_changed(deadline, [&] { return answered(epoch) || gone(); });
+  if (!answered(epoch) && !gone()) epoch_due_ = epoch;
+}
+
+// ---- it ends -----------------------------------------------------------------------------------
+
+Status Peer::left() {
+  return peer_error(TCPX_PEER_CLOSED, "the peer said goodbye");
+}
+
+// What the peer sent before its goodbye, the last answers, is still to come on the other lanes: the
+// session ends when they have said it too.
+void Peer::lane_said_bye(PeerLane& lane) {
+  PeerLock lock(state_);
+  lock->session.peer_said_bye(lane.index());
+  if (lock->session.said_every_bye(lock->scheduler.open_lanes())) ask_end(left());
 }
 
 void Peer::ask_end(const Status& status) noexcept {
   if (end_asked_.exchange(true)) return;
-  or_fail([&] { shared_.defer([self = shared_from_this(), status] { self->end(status); }); });
+  or_fail([&] { state_.shared.defer([self = shared_from_this(), status] { self->end(status); }); });
 }
 
 void Peer::fail(tcpx_code code) noexcept {
   failure_.store(code);
-  shared_.hurry();
+  state_.shared.hurry();
+}
+
+// Whether there was something to end, or to go on ending.
+bool Peer::end_failed() {
+  tcpx_code code = failure_.load();
+  if (code == TCPX_OK) return false;
+  end(peer_error(code, code == TCPX_NO_MEMORY ? "out of memory" : "internal error"));
+  return true;
 }
 
 // Lanes are asked here, and the rest is advance_end: what cannot be done for want of memory is done
 // with a later tick.
 void Peer::end(const Status& status) noexcept {
   or_fail([&] {
-    Status ended = with_blast(status, TCPX_BLAST_PEER);
+    Status ended(status.code(), TCPX_BLAST_PEER, status.text());
     LaneList all;
     {
-      std::lock_guard lock(mu);
+      PeerLock lock(state_);
       bool failed_before = failure_.exchange(TCPX_OK) != TCPX_OK;
-      if (state_ == State::kEnded && !failed_before) return;
-      if (state_ != State::kEnded) {
-        state_ = State::kEnded;
-        end_status_ = std::move(ended);
-      }
-      all = LaneList(lanes_.keep());
-      for (auto& lane : lanes_)
+      if (!lock->session.begin_end(std::move(ended)) && !failed_before) return;
+      all = LaneList(lock->lanes.keep());
+      for (auto& lane : lock->lanes)
         if (lane && !lane->is_shut()) all.add(lane.get());
-      changed_.notify_all();
+      lock.tell_changed();
     }
     for (PeerLane* lane : all) (void)lane->ask_shut(status, all.kept());
     (void)advance_end(now_ns());
@@ -207,206 +224,139 @@ void Peer::end_for_good(const Status& status) noexcept {
 
 // In a loop: a lane was closed because the session ends.
 void Peer::lane_shut() {
-  std::lock_guard lock(mu);
-  changed_.notify_all();
-  bool last = std::all_of(lanes_.begin(), lanes_.end(),
+  PeerLock lock(state_);
+  lock.tell_changed();
+  bool last = std::all_of(lock->lanes.begin(), lock->lanes.end(),
                           [](auto& lane) { return !lane || lane->is_shut(); });
-  if (last && !end_done_)
-    shared_.defer([self = shared_from_this()] { (void)self->advance_end(now_ns()); });
+  if (last && !lock->session.ended())
+    state_.shared.defer([self = shared_from_this()] { (void)self->advance_end(now_ns()); });
 }
 
 // Transfers end when all lanes are closed, and nothing touches their memory any more; or when all
 // that is left of the lanes hangs in a plugin. Whether they have.
 bool Peer::advance_end(Nanos now) {
-  std::lock_guard lock(mu);
-  if (end_done_ || state_ != State::kEnded) return end_done_;
+  PeerLock lock(state_);
+  if (!lock->session.over() || lock->session.ended()) return lock->session.ended();
   bool held = false, waiting = false;
-  for (auto& lane : lanes_) {  // all: who hangs is seen by looking
+  for (auto& lane : lock->lanes) {  // all: who hangs is seen by looking
     if (!lane || lane->is_shut()) continue;
     (lane->loop().hangs(now) || lane->moves_hang(now) ? held : waiting) = true;
   }
   if (waiting) return false;
-  while (!live_.empty()) {
-    std::shared_ptr<TransferState> transfer = live_.back();
-    transfer->held |= held;
-    if (transfer->status.ok()) transfer->status = end_status_;
-    finish_locked(*transfer, transfer->status.code());
-  }
-  run_queue_.clear();
-  limbo_.clear();
-  notices_.clear();
-  if (size_t lost = lone_notices_locked(); lost > 0)
-    shared_.log.warn(
-        "peer {} ({}): {} notifications that nobody waits for may not have arrived: {}", id_,
-        escaped(name_), lost, end_status_.text());
-  for (auto& [id, notice] : pending_notices_) {
-    notice->status = end_status_;
-    notice->confirmed = true;
-    notice->ended.notify_all();
-  }
-  pending_notices_.clear();
-  shared_.counters.peers_lost.fetch_add(1);
-  end_done_ = true;
-  changed_.notify_all();
+  transfers_.end_all(lock, held);
+  notices_.end_all(lock);
+  lock->lost.forget_all();
+  state_.shared.counters.peers_lost.fetch_add(1);
+  lock->session.end();
+  lock.tell_changed();
   return true;
-}
-
-bool Peer::ended_wholly() {
-  std::lock_guard lock(mu);
-  return end_done_;
-}
-
-bool Peer::dismantle(Nanos patience) {
-  LaneList all;
-  {
-    std::lock_guard lock(mu);
-    if (dismantled_ || !end_done_) return dismantled_;
-    all = LaneList(lanes_.keep());
-    for (auto& lane : lanes_)
-      if (lane) all.add(lane.get());
-  }
-  for (PeerLane* lane : all)
-    if (!lane->is_shut() || !lane->stop_loop(patience)) return false;
-  std::vector<LaneReport> reports = lane_reports();
-  std::lock_guard lock(mu);
-  if (dismantled_) return true;
-  past_lanes_ = std::move(reports);
-  lanes_.let_go();
-  to_ask_about_ = to_confirm_ = {};
-  notices_seen_ = {};
-  confirmed_lanes_ = {};
-  run_queue_ = {};
-  live_ = {};
-  dismantled_ = true;
-  return true;
-}
-
-bool Peer::dismantled() {
-  std::lock_guard lock(mu);
-  return dismantled_;
-}
-
-size_t Peer::lanes_not_shut() {
-  std::lock_guard lock(mu);
-  return static_cast<size_t>(std::count_if(lanes_.begin(), lanes_.end(),
-                                           [](auto& lane) { return lane && !lane->is_shut(); }));
-}
-
-void Peer::say_goodbye(const Status& status, Nanos patience) {
-  end_transfers(status);
-  say_last_words(now_ns() + patience);
-  send_byes();
-  await_their_close(now_ns() + patience);
-  end(status);
-  await_end();
 }
 
 // As long as plugins may hang, no longer.
 void Peer::await_end() {
   while (!advance_end(now_ns())) {
-    std::unique_lock<std::mutex> lock(mu);
-    changed_.wait_for(lock, kLookEvery);
+    PeerLock lock(state_);
+    lock.wait_changed(now_ns() + kLookEvery, [] { return false; });
   }
 }
 
-void Peer::end_transfers(const Status& status) {
-  std::vector<std::shared_ptr<TransferState>> running;
+bool Peer::ended_wholly() {
+  PeerLock lock(state_);
+  return lock->session.ended();
+}
+
+bool Peer::dismantle(Nanos patience) {
+  LaneList all;
   {
-    std::lock_guard lock(mu);
-    running = live_;
+    PeerLock lock(state_);
+    if (dismantled_ || !lock->session.ended()) return dismantled_;
+    all = LaneList(lock->lanes.keep());
+    for (auto& lane : lock->lanes)
+      if (lane) all.add(lane.get());
   }
-  for (auto& transfer : running) end_now(transfer, with_blast(status, TCPX_BLAST_TRANSFER));
+  for (PeerLane* lane : all)
+    if (!lane->is_shut() || !lane->stop_loop(patience)) return false;
+  std::vector<LaneReport> reports = lane_reports();
+  PeerLock lock(state_);
+  if (dismantled_) return true;
+  past_lanes_ = std::move(reports);
+  lock->scheduler.forget_lanes();
+  lock->lanes.let_go();
+  lock->live = {};
+  dismantled_ = true;
+  return true;
 }
 
-// Notifications that nobody waits for are on their way, or will be when the lanes are there.
-void Peer::say_last_words(Nanos deadline) {
-  std::unique_lock<std::mutex> lock(mu);
-  wait_until(changed_, lock, deadline,
-             [&] { return pending_notices_.empty() || state_ == State::kEnded; });
+bool Peer::dismantled() {
+  PeerLock lock(state_);
+  return dismantled_;
 }
 
-void Peer::send_byes() {
-  LaneList open;
-  {
-    std::lock_guard lock(mu);
-    leaving_ = true;
-    open = LaneList(lanes_.keep());
-    for (auto& lane : lanes_)
-      if (lane && lane->open()) open.add(lane.get());
-  }
-  for (PeerLane* lane : open)
-    lane->in_loop([lane, keep = shared_from_this()] { lane->send_bye(); });
+size_t Peer::lanes_not_shut() {
+  PeerLock lock(state_);
+  return static_cast<size_t>(std::count_if(lock->lanes.begin(), lock->lanes.end(),
+                                           [](auto& lane) { return lane && !lane->is_shut(); }));
 }
 
-// The peer closes when it has seen the goodbye; our close then cannot destroy it in flight.
-void Peer::await_their_close(Nanos deadline) {
-  std::unique_lock<std::mutex> lock(mu);
-  wait_until(changed_, lock, deadline,
-             [&] { return live_lanes_locked() == 0 || state_ == State::kEnded; });
+bool Peer::hangs(Nanos now) {
+  for (PeerLane* lane : lanes())
+    if (lane->has_own_loop() && !lane->is_shut() && lane->loop().hangs(now)) return true;
+  return false;
 }
 
-// ---- facts ---------------------------------------------------------------------------------
+void Peer::tick(Nanos now) {
+  if (end_failed()) return;
+  if (!over()) return watch_.tick(now);
+  if (advance_end(now)) (void)dismantle(0);
+}
 
-Peer::State Peer::state() {
-  std::lock_guard lock(mu);
-  return state_;
+// ---- facts -----------------------------------------------------------------------------------
+
+Session::State Peer::state() {
+  PeerLock lock(state_);
+  return lock->session.state();
+}
+
+bool Peer::over() {
+  PeerLock lock(state_);
+  return lock->session.over();
 }
 
 std::string Peer::name() {
-  std::lock_guard lock(mu);
-  return name_;
+  PeerLock lock(state_);
+  return lock->name;
 }
 
 Status Peer::end_status() {
-  std::lock_guard lock(mu);
-  return end_status_;
+  PeerLock lock(state_);
+  return lock->session.end_status();
 }
 
 LaneList Peer::lanes() {
-  std::lock_guard lock(mu);
-  return lanes_locked();
-}
-
-LaneList Peer::lanes_locked() const {
-  LaneList out(lanes_.keep());
-  for (auto& lane : lanes_)
-    if (lane && lane->started()) out.add(lane.get());
-  return out;
-}
-
-uint32_t Peer::live_lanes_locked() const {
-  return static_cast<uint32_t>(
-      std::count_if(lanes_.begin(), lanes_.end(), [](auto& lane) { return lane && lane->open(); }));
+  PeerLock lock(state_);
+  return lock.started_lanes();
 }
 
 uint32_t Peer::live_lanes() {
-  std::lock_guard lock(mu);
-  return live_lanes_locked();
+  PeerLock lock(state_);
+  return lock->scheduler.open_lanes().count();
 }
 
-std::string Peer::path() {
-  std::set<std::string> paths;
-  for (const LaneReport& lane : lane_reports()) paths.insert(lane.path);
-  return join(paths, "+");
+Peer::Notes Peer::notes() {
+  PeerLock lock(state_);
+  return notes_;
 }
 
 std::vector<LaneReport> Peer::lane_reports() {
   std::vector<LaneReport> out;
   LaneList all;
   {
-    std::lock_guard lock(mu);
+    PeerLock lock(state_);
     if (dismantled_) return past_lanes_;
-    all = lanes_locked();
+    all = lock.started_lanes();
   }
   for (PeerLane* lane : all) out.push_back(report_of(*lane));
   return out;
-}
-
-std::string Peer::interfaces() {
-  std::set<std::string> names;
-  for (PeerLane* lane : lanes())
-    if (lane->open()) names.insert(lane->lane().interface());
-  return join(names, ",");
 }
 
 }  // namespace tcpx

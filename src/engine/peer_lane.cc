@@ -32,15 +32,16 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
       loop_owner_(std::move(loop)),
       own_loop_(own_loop),
       loop_(*loop_owner_),
-      outstanding_(peer.window()),
-      moves_(loop_.mover(), peer.window()) {
+      outstanding_(peer.identity().window),
+      moves_(loop_.mover(), peer.identity().window) {
+  load_.may_hang = own_loop;
   scratch_.reserve(wire::kMaxPieces);
   behind_.reserve(kMostBehind);
-  lost_writes_.reserve(peer.window());
-  lost_reads_.reserve(peer.window());
+  lost_writes_.reserve(peer.identity().window);
+  lost_reads_.reserve(peer.identity().window);
   // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
-  chunk_frames_.fill(2 * peer.window());
-  small_frames_.fill(2 * peer.window());
+  chunk_frames_.fill(2 * peer.identity().window);
+  small_frames_.fill(2 * peer.identity().window);
   chunks_.fill(4);
   chunk_frames_.each([](TxFrame* frame) {
     frame->payload.reserve(4);
@@ -72,7 +73,7 @@ Status PeerLane::start(const LaneFactory& factory) {
     if (!status->ok()) return;
     // Only now: others wake an open lane by the place it has in its loop.
     started_.store(true, std::memory_order_release);
-    open_.store(true, std::memory_order_release);
+    load_.open.store(true, std::memory_order_release);
   });
   return ran ? *status : lane_error(TCPX_PATH_UNAVAILABLE, "the net plugin hangs in listen");
 }
@@ -135,7 +136,7 @@ void PeerLane::learn_rate(uint64_t bytes) {
   Nanos now = now_ns(), span = now - measured_since_;
   bool all_of_it = used_ == 0 && measured_since_ == busy_since_ && span > 0;
   if (span < kRateSpan && !all_of_it) return;
-  if (answered_bytes_ < peer_.chunk_bytes() / 4) return;  // too small to tell
+  if (answered_bytes_ < peer_.identity().chunk_bytes / 4) return;  // too small to tell
   double sample = static_cast<double>(answered_bytes_) / static_cast<double>(span);
   double before = rate();
   rate_.store(before == 0 ? sample : before + (sample - before) / 8, std::memory_order_relaxed);
@@ -148,12 +149,14 @@ void PeerLane::fill() {
   if (held_for_refusals()) end_refusal_hold();
   send_ping();
   wire::Header control;
-  while (peer_.next_control(&control)) send_small(control);
-  while (std::shared_ptr<Notice> notice = peer_.next_notice(*this)) send_notice(std::move(notice));
+  while (peer_.lost_lanes().next_frame(&control)) send_small(control);
+  while (std::shared_ptr<Notice> notice = peer_.notices().next(*this))
+    send_notice(std::move(notice));
   ChunkWork work;
   // What was dealt can go by no other lane: it does not wait for credit.
   while (may_hold_more() && may_take_chunk() &&
-         (take_dealt(&work) || (lane_->payload_credit() > 0 && peer_.next_chunk(*this, &work)))) {
+         (take_dealt(&work) ||
+          (lane_->payload_credit() > 0 && peer_.transfers().next_chunk(*this, &work)))) {
     bool shared = work.shared;
     bool long_write = send_chunk(std::move(work)) >= kLongWrite;
     // Sending it takes a while. The other lanes want theirs first; the lane asks again behind it.
@@ -165,7 +168,7 @@ void PeerLane::fill() {
 // peer that does not read must not find a heap of them.
 void PeerLane::send_ping() {
   uint64_t epoch = shared_.epoch.load(), asked = pings_asked_.load();
-  bool news = epoch != epoch_told_ && epoch > peer_.epoch_answered();
+  bool news = epoch != epoch_told_ && epoch > peer_.epochs().answered();
   if (ping_unanswered_ || (!news && asked == ping_sent_)) return;
   ping_unanswered_ = true;
   ping_sent_ = asked;
@@ -178,13 +181,13 @@ void PeerLane::send_ping() {
 
 void PeerLane::deal(ChunkWork work) {
   dealt_work_ = std::move(work);
-  dealt_.store(true, std::memory_order_release);
+  load_.dealt.store(true, std::memory_order_release);
 }
 
 bool PeerLane::take_dealt(ChunkWork* out) {
-  if (!dealt_.load(std::memory_order_acquire)) return false;
+  if (!load_.dealt.load(std::memory_order_acquire)) return false;
   *out = std::move(dealt_work_);
-  dealt_.store(false, std::memory_order_release);
+  load_.dealt.store(false, std::memory_order_release);
   return true;
 }
 
@@ -229,7 +232,7 @@ uint64_t PeerLane::send_chunk(ChunkWork work) {
     busy_since_ = measured_since_ = entry->since;
     answered_bytes_ = 0;
   }
-  in_flight_.store(used_, std::memory_order_relaxed);
+  load_.in_flight.store(used_, std::memory_order_relaxed);
   shared_.counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) shared_.counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
   queue_payload(frame);
@@ -251,9 +254,9 @@ void PeerLane::settle(Outstanding& entry, tcpx_code code) {
   --used_;
   held_bytes_ -= bytes;
   if (code == TCPX_OK) learn_rate(bytes);
-  in_flight_.store(used_, std::memory_order_relaxed);
+  load_.in_flight.store(used_, std::memory_order_relaxed);
   shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
-  if (work.transfer) peer_.settle(work, index_, code, "the peer");
+  if (work.transfer) peer_.transfers().settle(work, code, "the peer");
 }
 
 Status PeerLane::answer_received(const wire::Header& header) {
@@ -351,7 +354,7 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
   }
   frame->header.payload_bytes = header.payload_bytes;
   frame->pieces.assign(pieces.begin(), pieces.end());
-  serving_.fetch_add(1, std::memory_order_relaxed);
+  load_.serving.fetch_add(1, std::memory_order_relaxed);
   queue_payload(frame);
   return {};
 }
@@ -443,10 +446,10 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
     case wire::FrameType::kAck:
     case wire::FrameType::kReadFailed: return answer_received(header);
     case wire::FrameType::kNotifyAck:
-      peer_.notice_confirmed(header.transfer, static_cast<tcpx_code>(header.status));
+      peer_.notices().answered(header.transfer, header.verdict());
       return {};
     case wire::FrameType::kLaneDown:
-    case wire::FrameType::kLaneDownAck: return peer_.hear_about_lane(header);
+    case wire::FrameType::kLaneDownAck: return peer_.lost_lanes().hear(header);
     case wire::FrameType::kNotifyBehindAck: return notice_behind_answered(header);
     case wire::FrameType::kPing: {
       peer_.hear_epoch(header.transfer);
@@ -462,7 +465,7 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
       peer_.epoch_was_heard(header.aux);
       ping_unanswered_ = false;
       return {};
-    case wire::FrameType::kBye: peer_.peer_said_bye(*this); return {};
+    case wire::FrameType::kBye: peer_.lane_said_bye(*this); return {};
     default: return peer_error(TCPX_PROTOCOL_ERROR, "frame type without meaning here");
   }
 }
@@ -470,7 +473,7 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
 void PeerLane::on_sent(TxFrame* frame) {
   if (frame->header.is_answer()) answer_sent();
   if (frame->header.type == wire::FrameType::kData)
-    serving_.fetch_sub(1, std::memory_order_relaxed);
+    load_.serving.fetch_sub(1, std::memory_order_relaxed);
   if (frame->header.is_notice()) notice_frames_.erase(frame);
   if (frame->header.type == wire::FrameType::kWrite ||
       frame->header.type == wire::FrameType::kRead) {
@@ -526,7 +529,7 @@ void PeerLane::drop_frame(TxFrame* frame) {
 
 void PeerLane::drop_chunk(RxChunk* chunk) {
   moves_.give_back(chunk);
-  if (chunk->reserved) peer_.notice_does_not_come(chunk->header.payload_bytes);
+  if (chunk->reserved) peer_.notices_in().does_not_come(chunk->header.payload_bytes);
   chunks_.give(chunk);
 }
 

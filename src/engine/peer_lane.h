@@ -10,7 +10,9 @@
 
 #include "base/caught.h"
 #include "base/line_limit.h"
+#include "engine/lane_load.h"
 #include "engine/lane_moves.h"
+#include "engine/notice_ledger.h"
 #include "engine/pool.h"
 #include "engine/shared.h"
 #include "engine/transfer.h"
@@ -19,6 +21,7 @@
 
 namespace tcpx {
 
+class Fence;
 class Peer;
 struct Notice;
 using LanesKept = std::shared_ptr<const void>;  // see lane_set.h
@@ -55,9 +58,6 @@ struct NoticesBrought {
 
 class PeerLane final : public LaneSink {
  public:
-  // Notifications by themselves without an answer, of all lanes to a peer.
-  static constexpr size_t kMostNotices = 128;
-
   // `loop`: one of the engine's, or one that this lane alone uses.
   PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop);
   ~PeerLane() override;
@@ -90,29 +90,26 @@ class PeerLane final : public LaneSink {
   // For the watchdog, which waits for nobody: one question at a time.
   void ask_if_answered(const LanesKept& kept, std::function<void()> question);
   bool has_own_loop() const { return own_loop_; }
-  bool open() const { return open_.load(std::memory_order_acquire); }
+  const LaneLoad& load() const { return load_; }
+  bool open() const { return load_.is_open(); }
   bool started() const { return started_.load(std::memory_order_acquire); }  // it has a lane
   void wake() { loop_.wake(lane_->source_index()); }
   void ask_ping() {
     pings_asked_.fetch_add(1);
     wake();
   }
-  uint32_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
-  // Gives it a chunk for which it need not ask. With the peer's mu held, to an open lane that has
+  uint32_t in_flight() const { return load_.held(); }
+  // Gives it a chunk for which it need not ask. With the peer's lock held, to an open lane that has
   // none.
   void deal(ChunkWork work);
-  bool idle() const {
-    return in_flight() == 0 && serving() == 0 && !dealt_.load(std::memory_order_acquire);
-  }
+  bool idle() const { return load_.idle(); }
   double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes per ns; 0: unknown
   // Equal for lanes on the same interface.
   size_t rail() const { return rail_.load(std::memory_order_relaxed); }
   bool peer_is_here() const { return lane_->peer_is_here(); }
   bool polls() const { return lane_->polls(); }
   bool settled() const { return lane_->settled(); }
-  bool heard_bye = false;   // guarded by the peer's mu
-  Status path_refusal;      // the same; why it has not the path that is required
-  Nanos audible_since = 0;  // of the engine's service thread; see Peer::watch_carrier
+  Nanos audible_since = 0;  // of the engine's service thread; see PeerWatch
   // A lane that we do not read is not silent.
   Nanos last_heard() const {
     const LaneCounters& counters = lane_->counters();
@@ -132,7 +129,7 @@ class PeerLane final : public LaneSink {
   Lane& lane() { return *lane_; }
   bool take_dealt(ChunkWork* out);
   // Whether the notification of the transfer may go directly behind its last chunk, which the lane
-  // is about to send. With the peer's mu held.
+  // is about to send. With the peer's lock held.
   bool takes_notice_behind(const TransferState& transfer) const;
   // Of a closed lane: any thread that knows that it is.
   const NoticesBrought& notices_brought() const { return notices_brought_; }
@@ -141,8 +138,10 @@ class PeerLane final : public LaneSink {
   size_t stop(const TransferState& transfer, uint64_t post);
   // Stops reading and writing this region for the peer. Returns how many moves still do.
   size_t revoke(uint64_t region);
-  // Chunks of our own transfers that still read or write it.
-  size_t held_for_us(uint64_t region) const;
+  // The same for our own transfers: stops what they do with it.
+  size_t stop_users_of(uint64_t region);
+  // Asks until nothing is held any more, now and in every round to come.
+  void add_fence(const std::shared_ptr<Fence>& fence) noexcept;
   // A fence waits for what a path cannot call back as long as that moves, until `close_at`; then
   // the lane is closed, which is the last fence there is, but for moves. How much of `held` is
   // left.
@@ -198,11 +197,13 @@ class PeerLane final : public LaneSink {
   // a ping and lanes that it lost. So two of them that ask each other as much as they can never
   // stop reading each other.
   size_t most_answers() const {
-    return outstanding_.size() + kMostNotices + kMostBehind + wire::kMaxLanes + 16;
+    return outstanding_.size() + NoticeLedger::kMostOut + kMostBehind + wire::kMaxLanes + 16;
   }
 
-  uint32_t serving() const { return serving_.load(std::memory_order_relaxed); }
-  bool touches_memory(const Outstanding& entry) const;
+  uint32_t serving() const { return load_.serving.load(std::memory_order_relaxed); }
+  template <class Mine>
+  size_t stop_if(Mine&& mine);
+  void look_at_fences() noexcept;
   // Our chunks.
   uint64_t send_chunk(ChunkWork work);
   Outstanding* find(uint64_t transfer_id, uint32_t chunk);
@@ -226,7 +227,9 @@ class PeerLane final : public LaneSink {
   bool may_take_chunk_staged();
   void queue_payload(TxFrame* frame);
   void placed(RxChunk* chunk);
-  bool nothing_moves() const { return !moves_.any() && !wants_slot_ && !wants_send_slot_; }
+  bool nothing_moves() const {
+    return !moves_.any() && !wants_slot_ && !wants_send_slot_ && fences_.empty();
+  }
   Work advance_idle();
   void advance_moves();
   void filled(TxFrame* frame, const std::string& failed);
@@ -244,7 +247,7 @@ class PeerLane final : public LaneSink {
   void notice_head(RxChunk* chunk);
   void notice_received(RxChunk* chunk);
   void notice_behind_received(RxChunk* chunk);
-  tcpx_code take_notice_behind(RxChunk* chunk);
+  wire::NoticeVerdict take_notice_behind(RxChunk* chunk);
   Status notice_behind_answered(const wire::Header& header);
 
   void drop_frame(TxFrame* frame);
@@ -262,15 +265,13 @@ class PeerLane final : public LaneSink {
   std::unique_ptr<Lane> lane_;
   std::atomic<size_t> rail_{0};
   std::atomic<bool> started_{false};
-  std::atomic<bool> open_{false};
   std::atomic<uint64_t> pings_asked_{0};
   uint64_t ping_sent_ = 0;
   uint64_t epoch_told_ = kFirstEpoch;  // every peer knows of the first one
   bool ping_unanswered_ = false;
   std::atomic<uint64_t> peer_received_{0};
-  std::atomic<uint32_t> in_flight_{0};
-  std::atomic<bool> dealt_{false};  // dealt_work_ is the lane's; else the dealer's
-  ChunkWork dealt_work_;
+  LaneLoad load_;
+  ChunkWork dealt_work_;  // the lane's while load_.dealt, else the dealer's
   bool bye_sent_ = false;
   std::atomic<bool> held_for_refusals_{false};
   bool wants_slot_ = false;       // a head that has none waits in the lane
@@ -279,12 +280,12 @@ class PeerLane final : public LaneSink {
   std::vector<Outstanding> outstanding_;             // window entries
   std::vector<ChunkWork> lost_writes_, lost_reads_;  // room for what was outstanding at the end
   uint32_t used_ = 0;
-  std::atomic<uint32_t> serving_{0};  // kData frames queued for the peer
-  uint32_t writes_in_ = 0;            // of the peer, not answered
-  size_t answers_ = 0;                // queued
+  uint32_t writes_in_ = 0;  // of the peer, not answered
+  size_t answers_ = 0;      // queued
   std::atomic<Nanos> unread_since_{0};
   LaneMoves moves_;
-  std::atomic<Nanos> ending_since_{0};  // closed, with moves under way
+  std::vector<std::shared_ptr<Fence>> fences_;  // that wait for something of this lane
+  std::atomic<Nanos> ending_since_{0};          // closed, with moves under way
   uint64_t payload_received_ = 0;
   std::atomic<double> rate_{0};  // smoothed; written in the exclusive section
   uint64_t held_bytes_ = 0;      // outstanding

@@ -1,5 +1,6 @@
 // How a lane ends, and what does not end it: memory that is not there any more.
 #include "base/text.h"
+#include "engine/fence.h"
 #include "engine/peer.h"
 #include "engine/peer_lane.h"
 
@@ -26,8 +27,8 @@ tcpx_code PeerLane::memory_gone(const wire::Header& header, bool ours, const voi
       at, known ? region.length : 0, static_cast<const void*>(region.base));
   Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
   if (entry != nullptr && entry->transfer != nullptr)
-    peer_.fail_transfer(entry->transfer, entry->transfer_id,
-                        transfer_error(TCPX_MEMORY_GONE, text));
+    peer_.transfers().fail(entry->transfer, entry->transfer_id,
+                           transfer_error(TCPX_MEMORY_GONE, text));
   else if (unmapped_lines_.allow(now_ns(), shared_.log))
     shared_.log.warn("peer {} ({}): {} by the peer refused: {}", peer_.id(), escaped(peer_.name()),
                      header.type == wire::FrameType::kWrite ? "a WRITE" : "a READ", text);
@@ -39,7 +40,7 @@ tcpx_code PeerLane::memory_gone(const wire::Header& header, bool ours, const voi
 // Allocates nothing itself. What others cannot do for want of memory ends the peer, which needs
 // none of it.
 void PeerLane::on_down(const Status& status) noexcept {
-  open_.store(false, std::memory_order_release);
+  load_.open.store(false, std::memory_order_release);
   quietly([&] { lane_->each_receiving([this](RxChunk* chunk) { drop_chunk(chunk); }); });
   if (moves_.running() == 0) return ended(status);
   // Nothing arrives or leaves through this lane any more, but what has arrived may still be moved
@@ -77,7 +78,7 @@ void PeerLane::ended(const Status& status) noexcept {
   }
   used_ = 0;
   held_bytes_ = 0;
-  in_flight_.store(0, std::memory_order_relaxed);
+  load_.in_flight.store(0, std::memory_order_relaxed);
   notice_frames_.clear();
   chunk_frames_.each([this](TxFrame* frame) { moves_.give_back(frame); });
   // A peer that has ended is remembered for a while, and its lanes with it: they keep nothing.
@@ -85,8 +86,10 @@ void PeerLane::ended(const Status& status) noexcept {
   small_frames_.drain();
   chunks_.drain();
   UnconfirmedWrites unconfirmed{std::move(lost_writes_), std::move(behind_), behind_answered_};
-  peer_.or_fail(
-      [&] { peer_.lane_lost(*this, status, std::move(unconfirmed), std::move(lost_reads_)); });
+  peer_.or_fail([&] {
+    peer_.lost_lanes().lost(*this, status, std::move(unconfirmed), std::move(lost_reads_));
+  });
+  for (auto& fence : std::exchange(fences_, {})) fence->let_go();
   if (ending_since_.exchange(0, std::memory_order_relaxed) == 0 || !shut_) return;
   is_shut_.store(true, std::memory_order_release);
   peer_.or_fail([&] { peer_.lane_shut(); });

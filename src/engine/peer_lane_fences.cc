@@ -1,6 +1,7 @@
 // A lane's part in fences: what it stops at once, and what its path cannot call back.
 #include <algorithm>
 
+#include "engine/fence.h"
 #include "engine/peer.h"
 #include "engine/peer_lane.h"
 
@@ -12,17 +13,59 @@ constexpr Nanos kFencePatience = 200 * kMilli;  // with what does not move
 
 }  // namespace
 
+void PeerLane::add_fence(const std::shared_ptr<Fence>& fence) noexcept {
+  bool kept = false;
+  or_close([&] {
+    fences_.push_back(fence);
+    kept = true;
+    look_at_fences();
+  });
+  if (!kept) fence->let_go();  // it has closed the lane, which is one too
+}
+
+// In every round, as long as there are any.
+void PeerLane::look_at_fences() noexcept {
+  for (size_t i = 0; i < fences_.size();) {
+    std::shared_ptr<Fence> fence = fences_[i];
+    bool let_go = false;
+    or_close([&] { let_go = fence->is_let_go_by(*this); });
+    // Where that closed the lane they are gone from here: it has told them.
+    if (i >= fences_.size() || fences_[i] != fence) return;
+    if (!let_go) {
+      ++i;
+      continue;
+    }
+    fences_.erase(fences_.begin() + static_cast<std::ptrdiff_t>(i));
+    fence->let_go();
+  }
+  if (!fences_.empty() && open()) loop_.make_waiting(lane_->source_index());
+}
+
 size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
+  return stop_if([&](const std::shared_ptr<TransferState>& of, uint64_t of_post) {
+    return of.get() == &transfer && of_post == post;
+  });
+}
+
+size_t PeerLane::stop_users_of(uint64_t region) {
+  return stop_if([region](const std::shared_ptr<TransferState>& of, uint64_t) {
+    return of != nullptr && of->plan.uses(region);
+  });
+}
+
+// Of our own chunks, those for which mine(transfer, post) is true.
+template <class Mine>
+size_t PeerLane::stop_if(Mine&& mine) {
   advance_moves();
-  if (dealt_.load(std::memory_order_acquire) && dealt_work_.transfer.get() == &transfer &&
-      dealt_work_.transfer_id == post) {
+  if (load_.dealt.load(std::memory_order_acquire) &&
+      mine(dealt_work_.transfer, dealt_work_.transfer_id)) {
     ChunkWork work;
     take_dealt(&work);
-    peer_.settle(work, index_, TCPX_CANCELLED, "the caller");
+    peer_.transfers().settle(work, TCPX_CANCELLED, "the caller");
   }
   size_t moving = 0;
   for (Outstanding& entry : outstanding_) {
-    if (!entry.used || entry.transfer.get() != &transfer || entry.transfer_id != post) continue;
+    if (!entry.used || !mine(entry.transfer, entry.transfer_id)) continue;
     if ((entry.landing != nullptr && entry.landing->move != 0) ||
         (entry.frame != nullptr && entry.frame->move != 0)) {
       ++moving;  // a move cannot be called back: the caller comes again
@@ -79,7 +122,7 @@ size_t PeerLane::revoke(uint64_t region) {
       ++moving;
     } else if (moves_.unwait(frame) || lane_->unqueue(frame)) {
       const wire::Header header = frame->header;
-      serving_.fetch_sub(1, std::memory_order_relaxed);
+      load_.serving.fetch_sub(1, std::memory_order_relaxed);
       drop_frame(frame);
       refuse_read(header, TCPX_STALE_REGION);
       wake();
@@ -88,26 +131,6 @@ size_t PeerLane::revoke(uint64_t region) {
     }
   });
   return moving;
-}
-
-// Whether the transfers live or not.
-size_t PeerLane::held_for_us(uint64_t region) const {
-  return static_cast<size_t>(
-      std::count_if(outstanding_.begin(), outstanding_.end(), [&](const Outstanding& entry) {
-        return entry.used && entry.transfer && entry.transfer->plan.uses(region) &&
-               touches_memory(entry);
-      }));
-}
-
-// What the path cannot call back. A frame in the stream is no such thing: see Lane::abandon.
-bool PeerLane::touches_memory(const Outstanding& entry) const {
-  const RxChunk* landing = entry.landing;
-  const TxFrame* frame = entry.frame;
-  if (landing != nullptr &&
-      (landing->move != 0 || (landing->slot == nullptr && lane_->holds(landing))))
-    return true;
-  if (frame == nullptr || entry.is_read) return false;
-  return frame->move != 0 || (frame->slot == nullptr && frame->beside && frame->started);
 }
 
 size_t PeerLane::held_or_close(size_t held, Nanos close_at) {

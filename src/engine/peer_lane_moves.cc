@@ -19,7 +19,7 @@ constexpr Nanos kSignOfLife = 250 * kMilli;
 // comes next is not known, unless it was dealt.
 bool PeerLane::may_take_chunk_staged() {
   bool may = moves_.may_send();
-  if (!may && dealt_.load(std::memory_order_acquire)) {
+  if (!may && load_.dealt.load(std::memory_order_acquire)) {
     const Plan& plan = dealt_work_.transfer->plan;
     may = plan.op == TCPX_READ || moves_.may_send(plan.chunks[dealt_work_.chunk].local);
   }
@@ -37,10 +37,12 @@ void PeerLane::queue_payload(TxFrame* frame) {
 
 Work PeerLane::advance_idle() {
   advance_moves();
+  look_at_fences();
+  if (!open()) return Work::kNone;
   if (wants_slot_ && moves_.may_receive()) lane_->resume_reading(ReadHold::kNoSlot);
   if (wants_slot_) keep_alive_unread();
   wants_send_slot_ = wants_send_slot_ && !moves_.may_send();
-  return moves_.any() || wants_slot_ || wants_send_slot_ ? Work::kWaiting : Work::kNone;
+  return nothing_moves() ? Work::kNone : Work::kWaiting;
 }
 
 void PeerLane::keep_alive_unread() {
@@ -71,7 +73,7 @@ void PeerLane::filled(TxFrame* frame, const std::string& failed) {
   if (open() && failed.empty()) return lane_->queue(frame);
   const wire::Header header = frame->header;
   const bool ours = header.type == wire::FrameType::kWrite;
-  if (!ours) serving_.fetch_sub(1, std::memory_order_relaxed);
+  if (!ours) load_.serving.fetch_sub(1, std::memory_order_relaxed);
   Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
   if (entry != nullptr) entry->frame = nullptr;
   drop_frame(frame);
@@ -88,7 +90,8 @@ void PeerLane::filled(TxFrame* frame, const std::string& failed) {
 tcpx_code PeerLane::copy_failed(const wire::Header& header, bool ours, const std::string& why) {
   Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
   if (entry != nullptr && entry->transfer != nullptr)
-    peer_.fail_transfer(entry->transfer, entry->transfer_id, transfer_error(TCPX_COPY_FAILED, why));
+    peer_.transfers().fail(entry->transfer, entry->transfer_id,
+                           transfer_error(TCPX_COPY_FAILED, why));
   if (entry == nullptr && copy_lines_.allow(now_ns(), shared_.log))
     shared_.log.error("peer {} ({}): {} by the peer failed: {}", peer_.id(), escaped(peer_.name()),
                       header.type == wire::FrameType::kWrite ? "a WRITE" : "a READ", why);

@@ -13,6 +13,11 @@ namespace {
 // Of a notification that has been announced; then as much again as has come.
 constexpr uint64_t kFirstMessageBytes = 64u << 10;
 
+// Of one that was refused by its head.
+wire::NoticeVerdict verdict_of(tcpx_code refusal) {
+  return refusal == TCPX_LIMIT ? wire::NoticeVerdict::kNever : wire::NoticeVerdict::kNotNow;
+}
+
 }  // namespace
 
 void PeerLane::send_notice(std::shared_ptr<Notice> notice) {
@@ -34,11 +39,11 @@ void PeerLane::queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice) {
 // lanes together hold no more than the inbox has room for.
 void PeerLane::notice_head(RxChunk* chunk) {
   uint64_t bytes = chunk->header.payload_bytes;
-  if (!peer_.notice_fits(bytes)) {
-    chunk->refusal = TCPX_LIMIT;
+  if (!peer_.notices_in().fits(bytes)) {
+    chunk->refusal = TCPX_LIMIT;  // for ever
   } else if (bytes > kFirstMessageBytes) {
-    chunk->reserved = peer_.reserve_notice(bytes);
-    if (!chunk->reserved) chunk->refusal = TCPX_BUSY;
+    chunk->reserved = peer_.notices_in().reserve(bytes);
+    if (!chunk->reserved) chunk->refusal = TCPX_BUSY;  // for now
   }
   chunk->discard = chunk->refusal != TCPX_OK;
   if (!chunk->discard && bytes > 0) extend_landing(chunk);
@@ -61,9 +66,10 @@ void PeerLane::notice_received(RxChunk* chunk) {
     ack.type = wire::FrameType::kNotifyAck;
     ack.transfer = chunk->header.transfer;
     ack.status = static_cast<uint16_t>(
-        chunk->discard ? chunk->refusal
-                       : peer_.notice_arrived(chunk->header.transfer, std::move(chunk->message),
-                                              std::exchange(chunk->reserved, false)));
+        chunk->discard
+            ? verdict_of(chunk->refusal)
+            : peer_.notices_in().arrived(chunk->header.transfer, std::move(chunk->message),
+                                         std::exchange(chunk->reserved, false)));
     send_small(ack);
   }
   drop_chunk(chunk);
@@ -94,20 +100,21 @@ void PeerLane::notice_behind_received(RxChunk* chunk) {
   wire::Header ack;
   ack.type = wire::FrameType::kNotifyBehindAck;
   ack.transfer = chunk->header.transfer;
-  tcpx_code code = take_notice_behind(chunk);
-  ack.status = static_cast<uint16_t>(code);
-  notices_brought_.add(code == TCPX_OK);
+  const wire::NoticeVerdict verdict = take_notice_behind(chunk);
+  ack.status = static_cast<uint16_t>(verdict);
+  notices_brought_.add(verdict == wire::NoticeVerdict::kDelivered);
   placed_ = {};  // once only
   send_small(ack);
   drop_chunk(chunk);
 }
 
-tcpx_code PeerLane::take_notice_behind(RxChunk* chunk) {
-  if (!moves_.none_placing() || bye_sent_) return TCPX_BUSY;
-  if (chunk->discard) return chunk->refusal;
-  if (!placed_.are(chunk->header.transfer, chunk->header.chunk)) return TCPX_BUSY;
-  return peer_.notice_behind_arrived(std::move(chunk->message),
-                                     std::exchange(chunk->reserved, false));
+wire::NoticeVerdict PeerLane::take_notice_behind(RxChunk* chunk) {
+  if (!moves_.none_placing() || bye_sent_) return wire::NoticeVerdict::kNotNow;
+  if (chunk->discard) return verdict_of(chunk->refusal);
+  if (!placed_.are(chunk->header.transfer, chunk->header.chunk))
+    return wire::NoticeVerdict::kNotNow;
+  return peer_.notices_in().arrived_behind(std::move(chunk->message),
+                                           std::exchange(chunk->reserved, false));
 }
 
 Status PeerLane::notice_behind_answered(const wire::Header& header) {
@@ -119,7 +126,7 @@ Status PeerLane::notice_behind_answered(const wire::Header& header) {
   NoticeBehind notice = std::move(behind_.front());
   behind_.erase(behind_.begin());
   ++behind_answered_;
-  return peer_.notice_behind_confirmed(notice, static_cast<tcpx_code>(header.status));
+  return peer_.transfers().notice_behind_answered(notice, header.verdict());
 }
 
 }  // namespace tcpx

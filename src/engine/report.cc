@@ -68,15 +68,14 @@ Json peer_json(Peer& peer) {
   for (PeerLane* lane : peer.lanes()) cpus[lane->index()] = lane->loop().thread_cpus();
   for (const LaneReport& lane : peer.lane_reports())
     lanes.push_back(lane_json(lane, cpus[lane.index]));
-  Peer::State state = peer.state();
+  const Session::State state = peer.state();
+  const bool over = state == Session::State::kEnding || state == Session::State::kEnded;
   return {{"id", peer.id()},
           {"name", escaped(peer.name())},
-          {"state", state == Peer::State::kUp           ? "up"
-                    : state == Peer::State::kConnecting ? "connecting"
-                                                        : "ended"},
-          {"ended_with", state == Peer::State::kEnded ? peer.end_status().to_string() : ""},
+          {"state", SessionRules::kStates[static_cast<size_t>(state)].name},
+          {"ended_with", over ? peer.end_status().to_string() : ""},
           {"inbound", peer.inbound},
-          {"generation", strf("{:016x}", peer.session())},
+          {"generation", strf("{:016x}", peer.identity().session)},
           {"lanes", lanes}};
 }
 
@@ -141,11 +140,24 @@ LaneReport report_of(PeerLane& lane) {
   return out;
 }
 
+std::string path_of(Peer& peer) {
+  std::set<std::string> paths;
+  for (const LaneReport& lane : peer.lane_reports()) paths.insert(lane.path);
+  return join(paths, "+");
+}
+
+std::string interfaces_of(Peer& peer) {
+  std::set<std::string> names;
+  for (const LaneReport& lane : peer.lane_reports())
+    if (lane.open) names.insert(lane.interface);
+  return join(names, ",");
+}
+
 tcpx_receipt receipt_of(TransferState& t) {
   tcpx_receipt out{};
-  std::string anyway = t.peer->path();
+  std::string anyway = path_of(*t.peer);
   std::vector<LaneReport> lanes = t.peer->lane_reports();
-  std::lock_guard lock(t.peer->mu);
+  PeerLock lock(t.peer->parts());
   std::string interfaces = of_lanes(t, lanes, ",", &LaneReport::interface);
   std::string path = of_lanes(t, lanes, "+", &LaneReport::path);
   if (path.empty()) path = anyway;  // nothing had to be carried
@@ -162,7 +174,7 @@ tcpx_receipt receipt_of(TransferState& t) {
   out.retries = t.retries;
   for (const LaneShare& share : t.shares) out.lanes_used += share.chunks > 0;
   out.lanes_lost = t.lanes_lost;
-  out.peer_generation = t.peer->session();
+  out.peer_generation = t.peer->identity().session;
   out.queued_us = span_us(t.posted_at, t.first_out);
   out.moving_us = span_us(t.first_out, t.last_settled);
   out.notify_us = span_us(t.notice_out, t.ended_at);
@@ -175,7 +187,7 @@ std::string receipt_json_of(TransferState& t) {
   Json lanes = Json::array();
   {
     std::vector<LaneReport> all = t.peer->lane_reports();
-    std::lock_guard lock(t.peer->mu);
+    PeerLock lock(t.peer->parts());
     // All of them: that one carried nothing is told too.
     for (const LaneReport& lane : all) {
       LaneShare share = lane.index < t.shares.size() ? t.shares[lane.index] : LaneShare{};

@@ -7,7 +7,12 @@
 
 namespace tcpx {
 
+class Peer;
 struct TransferState;
+
+// Of all lanes that carry something, e.g. "net+tcp"; of those that are open.
+std::string path_of(Peer& peer);
+std::string interfaces_of(Peer& peer);
 
 tcpx_receipt receipt_of(TransferState& transfer);
 std::string receipt_json_of(TransferState& transfer);

@@ -1,8 +1,7 @@
 // One READ or WRITE: its plan, where it stands, and how it ended.
 //
-// Life of a post: queued -> (chunks out, chunks settled) -> [notification] -> ended. Everything
-// but `code` is guarded by the peer's mutex. `code` is what users see: TCPX_IN_PROGRESS until the
-// transfer has ended, then its final code, written once per post.
+// Everything but `code` and `drivers` is guarded by the peer's mutex. `code` is what users see:
+// TCPX_IN_PROGRESS until the transfer has ended, then its final code, written once per post.
 #pragma once
 
 #include <atomic>
@@ -13,11 +12,14 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/lane_answers.h"
+#include "base/steps.h"
+
+#include "engine/lane_bits.h"
 #include "engine/plan.h"
 
 namespace tcpx {
 
+class Fence;
 class Loop;
 class Peer;
 struct Notice;
@@ -41,43 +43,63 @@ struct NoticeBehind {
 };
 
 inline constexpr int kNotPosted = -1;
-inline constexpr uint32_t kAnyLane = UINT32_MAX;
 
 struct LaneShare {
   uint64_t bytes = 0;
   uint64_t chunks = 0;
 };
 
+struct TransferRules {
+  enum class State : uint8_t {
+    kIdle,        // never posted
+    kMoving,      // chunks to hand out, or to be answered
+    kNotifying,   // the data is in place, the notification is on its way
+    kCancelling,  // nothing more is handed out; whoever cancels ends it
+    kFailing,     // the same; ends with `status` when nothing of it is under way any more
+    kEnded        // has its code; may be posted again
+  };
+  static constexpr const char* kWhat = "a transfer";
+  using enum State;
+  static constexpr std::array kStates = {
+      Step{kIdle, "idle", {kMoving}},
+      Step{kMoving, "moving", {kNotifying, kCancelling, kFailing, kEnded}},
+      Step{kNotifying, "notifying", {kCancelling, kFailing, kEnded}},
+      Step{kCancelling, "cancelling", {kFailing, kEnded}},
+      Step{kFailing, "failing", {kEnded}},
+      Step{kEnded, "ended", {kMoving}},
+  };
+};
+
 struct TransferState : std::enable_shared_from_this<TransferState> {
+  using Stage = TransferRules::State;
   Plan plan;
   std::shared_ptr<Peer> peer;
 
   std::atomic<int> code{kNotPosted};
-  std::atomic<int> drivers{0};  // callers that wait for it in a loop; raised with peer->mu held
+  std::atomic<int> drivers{0};  // callers that wait for it in a loop; raised with the mutex held
 
-  // ---- guarded by peer->mu ----
+  // ---- guarded by the peer's mutex ----
+  Stepped<TransferRules> stage;
   // The loop in which a driver may sleep: nudged at the end. Loops outlive transfers. Drivers may
   // be in different ones (after a lost lane, or from one post to the next): then all are nudged.
   Loop* driving = nullptr;
   bool driven_apart = false;
-  uint64_t id = 0;           // of this post, unique in the session
-  uint64_t epoch = 0;        // of the peer, as it was known at the post
-  uint32_t home = kAnyLane;  // the only lane that may carry it, unless kAnyLane
-  uint32_t next_chunk = 0;   // first chunk not yet handed to a lane
-  uint32_t in_flight = 0;    // chunks at lanes or waiting for a lost lane's fence
-  uint32_t settled = 0;      // chunks confirmed
+  uint64_t id = 0;          // of this post, unique in the session
+  uint64_t epoch = 0;       // of the peer, as it was known at the post
+  LaneBits lanes;           // that may carry it
+  uint32_t next_chunk = 0;  // first chunk not yet handed to a lane
+  uint32_t in_flight = 0;   // chunks at lanes or waiting for a lost lane's fence
+  uint32_t settled = 0;     // chunks confirmed
   // Of posts that have ended: chunks, and notifications behind them, that may still land at the
   // peer. They leave when they are answered, or when the peer has closed the lane that was lost.
   uint32_t loose = 0;
-  std::vector<uint32_t> again;  // chunks to send again (lane lost)
-  bool queued = false;          // in the peer's run queue
-  bool live = false;            // in the peer's list of live transfers
-  size_t live_at = 0;           // where
-  bool held = false;            // a plugin that hangs may still use the local memory
-  Nanos close_at = kNever;  // ends with `status` when lanes have let go, and by then they have to
-  Answers asked;            // by the service thread, for that
-  bool ending = false;      // failed or cancelled: hand out no more chunks
-  Status status;            // how it failed
+  std::vector<uint32_t> again;   // chunks to send again (lane lost)
+  bool queued = false;           // with the scheduler
+  size_t live_at = 0;            // where in the peer's list of live transfers
+  bool held = false;             // a plugin that hangs may still use the local memory
+  Nanos close_at = kNever;       // of one that fails: by then lanes have to let go of its memory
+  std::shared_ptr<Fence> fence;  // by the service thread, for that
+  Status status;                 // how it failed
   Nanos deadline = kNever;
   std::shared_ptr<Notice> notice;  // to send when the data is settled
   bool notice_behind = false;      // it is on its way already, behind the data
@@ -91,7 +113,16 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   uint32_t lanes_lost = 0;
   std::vector<LaneShare> shares;  // by lane index
 
-  bool has_work() const { return !ending && (!again.empty() || next_chunk < plan.chunks.size()); }
+  bool live() const { return stage != Stage::kIdle && stage != Stage::kEnded; }
+  bool is_live_post(uint64_t post) const { return live() && id == post; }
+  bool moving() const { return stage == Stage::kMoving; }
+  // Posted, and neither failing nor cancelled.
+  bool well() const { return stage == Stage::kMoving || stage == Stage::kNotifying; }
+  uint32_t chunks_left() const {
+    return static_cast<uint32_t>(again.size() + plan.chunks.size()) - next_chunk;
+  }
+  bool has_work() const { return moving() && chunks_left() > 0; }
+  bool all_settled() const { return settled == plan.chunks.size(); }
   // Sequentially consistent, as is the store at the end: a waiter says that it sleeps and then
   // looks here, who ends the transfer stores and then looks whether somebody sleeps.
   bool in_progress() const { return code.load() == TCPX_IN_PROGRESS; }

@@ -96,7 +96,12 @@ Status check_values(const Header& h, const Limits& limits) {
     return bad("{} frame: payload_bytes is {}, at most {} are allowed", name_of(h), h.payload_bytes,
                most);
   }
-  if (!is_result(h.status)) return bad("{} frame: status {} is no result", name_of(h), h.status);
+  if (h.answers_notice()) {
+    if (h.status > static_cast<uint16_t>(NoticeVerdict::kNever))
+      return bad("{} frame: status {} is no verdict", name_of(h), h.status);
+  } else if (!is_result(h.status)) {
+    return bad("{} frame: status {} is no result", name_of(h), h.status);
+  }
   if (h.type == FrameType::kReadFailed && h.status == TCPX_OK) {
     return bad("{} frame: status says that it did not fail", name_of(h));
   }

@@ -38,7 +38,7 @@ enum class FrameType : uint8_t {
   kAck = 4,         // answer to kWrite: placed, or `status` says why not
   kReadFailed = 5,  // answer to kRead: `status` says why
   kNotify = 6,      // payload = message; transfer = notification id, aux = transfer it belongs to
-  kNotifyAck = 7,   // transfer = notification id
+  kNotifyAck = 7,   // transfer = notification id, status = a NoticeVerdict
   kLaneDown = 8,    // chunk = index of a lane the sender has given up
   // chunk = index; the lane is closed here, nothing more lands through it. aux = how many
   // kNotifyBehind it brought, transfer = what became of the last 64 (lowest bit: the last one; set:
@@ -51,7 +51,14 @@ enum class FrameType : uint8_t {
   // payload = message. Directly behind the last one of `chunk` kWrite frames of `transfer`, which
   // followed each other on this lane: it is delivered if they all were placed
   kNotifyBehind = 14,
-  kNotifyBehindAck = 15,  // in the order of those; TCPX_BUSY: they were not, it is not delivered
+  kNotifyBehindAck = 15,  // in the order of those; status = a NoticeVerdict
+};
+
+// What became of a notification.
+enum class NoticeVerdict : uint16_t {
+  kDelivered = 0,
+  kNotNow = 1,  // not delivered; sent again by itself, later, it may be
+  kNever = 2    // it is longer than the receiver takes
 };
 
 // A range of one region at the owner: never an address.
@@ -65,7 +72,7 @@ struct Piece {
 struct Header {
   FrameType type{};
   uint8_t flags = 0;           // must be zero
-  uint16_t status = 0;         // tcpx_code, in answers
+  uint16_t status = 0;         // in answers: a tcpx_code, or what the type says
   uint32_t sequence = 0;       // counts frames on this lane and direction, from 0
   uint64_t transfer = 0;       // chosen by the initiator, unique in the session
   uint32_t chunk = 0;          // index in the transfer
@@ -87,6 +94,10 @@ struct Header {
            type == FrameType::kNotifyAck || type == FrameType::kNotifyBehindAck ||
            type == FrameType::kLaneDownAck || type == FrameType::kPong;
   }
+  bool answers_notice() const {
+    return type == FrameType::kNotifyAck || type == FrameType::kNotifyBehindAck;
+  }
+  NoticeVerdict verdict() const { return static_cast<NoticeVerdict>(status); }
   size_t table_bytes() const { return piece_count > 1 ? piece_count * kPieceBytes : 0; }
 };
 

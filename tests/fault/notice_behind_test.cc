@@ -10,13 +10,17 @@ namespace tcpx::test {
 namespace {
 
 using wire::FrameType;
+using wire::NoticeVerdict;
 
-wire::Header answer_to(const Frame& frame, tcpx_code code = TCPX_OK) {
-  bool notice = frame.header.type == FrameType::kNotifyBehind;
-  wire::Header answer =
-      frame_of(notice ? FrameType::kNotifyBehindAck : FrameType::kAck, frame.header.transfer);
-  if (!notice) answer.chunk = frame.header.chunk;
+wire::Header answer_to(const Frame& chunk, tcpx_code code = TCPX_OK) {
+  wire::Header answer = frame_of(FrameType::kAck, chunk.header.transfer);
+  answer.chunk = chunk.header.chunk;
   answer.status = static_cast<uint16_t>(code);
+  return answer;
+}
+wire::Header answer_to(const Frame& notice, NoticeVerdict verdict) {
+  wire::Header answer = frame_of(FrameType::kNotifyBehindAck, notice.header.transfer);
+  answer.status = static_cast<uint16_t>(verdict);
   return answer;
 }
 
@@ -131,7 +135,7 @@ TEST_F(NoticeBehindSent, FollowsItsDataWithoutWaitingForAnAnswer) {
   ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.chunk)));
   ASSERT_TRUE(lanes[sent.lane]->ping());
   EXPECT_TRUE(transfers[0].poll().in_progress()) << "the notification is not confirmed";
-  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice)));
+  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, NoticeVerdict::kDelivered)));
   expect_done(0);
   EXPECT_EQ(counter(engine, "notifications_out"), 1u);
 }
@@ -140,7 +144,7 @@ TEST_F(NoticeBehindSent, ComesAgainAfterTheDataIfItWasNotDelivered) {
   Sent sent = post("again");
   RawClient& lane = *lanes[sent.lane];
   ASSERT_TRUE(lane.send(answer_to(sent.chunk)));
-  ASSERT_TRUE(lane.send(answer_to(sent.notice, TCPX_BUSY)));
+  ASSERT_TRUE(lane.send(answer_to(sent.notice, NoticeVerdict::kNotNow)));
   std::optional<Frame> notice;
   for (auto& each : lanes)
     if (!notice) notice = each->receive_type(FrameType::kNotify, Ms{500});
@@ -154,7 +158,7 @@ TEST_F(NoticeBehindSent, ComesAgainAfterTheDataIfItWasNotDelivered) {
 TEST_F(NoticeBehindSent, ARefusedChunkFailsTheTransfer) {
   Sent sent = post("never");
   ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.chunk, TCPX_STALE_REGION)));
-  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, TCPX_BUSY)));
+  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, NoticeVerdict::kNotNow)));
   EXPECT_EQ(transfers[0].wait(patience(3'000)).code(), TCPX_STALE_REGION);
   EXPECT_TRUE(lanes[sent.lane]->ping());
   expect_nothing_more(*lanes[sent.lane]);
@@ -163,7 +167,7 @@ TEST_F(NoticeBehindSent, ARefusedChunkFailsTheTransfer) {
 TEST_F(NoticeBehindSent, ARefusedNotificationFailsTheTransfer) {
   Sent sent = post("too long for it");
   ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.chunk)));
-  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, TCPX_LIMIT)));
+  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, NoticeVerdict::kNever)));
   EXPECT_EQ(transfers[0].wait(patience(3'000)).code(), TCPX_LIMIT);
 }
 
@@ -175,7 +179,7 @@ TEST_F(NoticeBehindSent, ACancelWaitsForWhatBecomesOfIt) {
   EXPECT_TRUE(lanes[sent.lane]->ping());
   std::this_thread::sleep_for(Ms{50});
   EXPECT_FALSE(cancelled) << "it may still be delivered";
-  EXPECT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice)));
+  EXPECT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, NoticeVerdict::kDelivered)));
   caller.join();
   EXPECT_TRUE(succeeded(transfers[0].poll())) << "all of it had arrived";
 }
@@ -195,11 +199,11 @@ TEST_F(NoticeBehindSent, ACancelHearsOfTheEndOnALostLane) {
 
 // Whatever it says: while chunks are under way the transfer must not end, its memory is in use.
 TEST_F(NoticeBehindSent, AnsweredBeforeItsDataEndsTheSession) {
-  for (tcpx_code code : {TCPX_OK, TCPX_LIMIT}) {
-    SCOPED_TRACE(code);
-    if (code != TCPX_OK) start_anew();
+  for (NoticeVerdict verdict : {NoticeVerdict::kDelivered, NoticeVerdict::kNever}) {
+    SCOPED_TRACE(static_cast<int>(verdict));
+    if (verdict != NoticeVerdict::kDelivered) start_anew();
     Sent sent = post("early");
-    ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, code)));
+    ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, verdict)));
     EXPECT_TRUE(lanes[sent.lane]->closes());
     EXPECT_EQ(transfers[0].wait(patience(3'000)).code(), TCPX_PROTOCOL_ERROR);
   }
@@ -208,7 +212,7 @@ TEST_F(NoticeBehindSent, AnsweredBeforeItsDataEndsTheSession) {
 TEST_F(NoticeBehindSent, AnAnswerForAnotherTransferEndsTheSession) {
   Sent sent = post("mine");
   sent.notice.header.transfer += 1;
-  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice)));
+  ASSERT_TRUE(lanes[sent.lane]->send(answer_to(sent.notice, NoticeVerdict::kDelivered)));
   EXPECT_TRUE(lanes[sent.lane]->closes());
 }
 
@@ -234,7 +238,7 @@ TEST_F(NoticeBehindSent, WhatDidNotArriveOnALostLaneIsSentAgainWithItsData) {
     auto notice = other.receive();
     ASSERT_TRUE(notice && notice->header.type == FrameType::kNotifyBehind);
     ASSERT_TRUE(other.send(answer_to(*chunk)));
-    ASSERT_TRUE(other.send(answer_to(*notice)));
+    ASSERT_TRUE(other.send(answer_to(*notice, NoticeVerdict::kDelivered)));
     expect_done(0);
     EXPECT_EQ(transfers[0].receipt().retries, 1u);
   }
@@ -265,11 +269,11 @@ TEST_F(NoticeBehindSent, EachOnALostLaneHasItsOwnFate) {
   auto& lost = on_lane[lane];
   ASSERT_GE(lost.size(), 3u);
   ASSERT_TRUE(lanes[lane]->send(answer_to(lost[0].second.chunk)));
-  ASSERT_TRUE(lanes[lane]->send(answer_to(lost[0].second.notice)));
+  ASSERT_TRUE(lanes[lane]->send(answer_to(lost[0].second.notice, NoticeVerdict::kDelivered)));
   expect_done(lost[0].first);
   for (auto& [i, sent] : on_lane[1 - lane]) {  // it has room for what comes again
     ASSERT_TRUE(lanes[1 - lane]->send(answer_to(sent.chunk)));
-    ASSERT_TRUE(lanes[1 - lane]->send(answer_to(sent.notice)));
+    ASSERT_TRUE(lanes[1 - lane]->send(answer_to(sent.notice, NoticeVerdict::kDelivered)));
   }
   RawClient& other = lose(lane, 3, 0b110);  // the first and the second, not the third
   expect_done(lost[1].first);
@@ -309,14 +313,14 @@ class NoticeBehindReceived : public RawLanes {
     std::vector<uint8_t> payload(bytes, 0x5a);
     ASSERT_TRUE(lane.send(header, pieces, payload));
   }
-  tcpx_code notify(RawClient& lane, uint64_t transfer, uint32_t chunks, size_t bytes = 2) {
+  NoticeVerdict notify(RawClient& lane, uint64_t transfer, uint32_t chunks, size_t bytes = 2) {
     wire::Header header = frame_of(FrameType::kNotifyBehind, transfer);
     header.chunk = chunks;
     header.payload_bytes = bytes;
     EXPECT_TRUE(lane.send(header, {}, std::vector<uint8_t>(bytes, 'x')));
     auto answer = lane.receive_type(FrameType::kNotifyBehindAck);
     EXPECT_TRUE(answer && answer->header.transfer == transfer);
-    return answer ? static_cast<tcpx_code>(answer->header.status) : TCPX_INTERNAL;
+    return answer ? answer->header.verdict() : NoticeVerdict{99};
   }
   void expect_delivered(int count) {
     Notification got;
@@ -330,37 +334,37 @@ class NoticeBehindReceived : public RawLanes {
 
 TEST_F(NoticeBehindReceived, IsDeliveredBehindAllChunksOfItsTransfer) {
   write(*first, 7, 0, 100);
-  EXPECT_EQ(notify(*first, 7, 1), TCPX_OK);
+  EXPECT_EQ(notify(*first, 7, 1), NoticeVerdict::kDelivered);
   write(*first, 8, 0, 100);
   write(*first, 8, 1, 100);
-  EXPECT_EQ(notify(*first, 8, 2), TCPX_OK);
+  EXPECT_EQ(notify(*first, 8, 2), NoticeVerdict::kDelivered);
   expect_delivered(2);
 }
 
 TEST_F(NoticeBehindReceived, IsNotDeliveredBehindAnythingElse) {
-  EXPECT_EQ(notify(*first, 7, 1), TCPX_BUSY) << "no data at all";
-  EXPECT_EQ(notify(*first, 0, 0), TCPX_BUSY) << "of nothing";
+  EXPECT_EQ(notify(*first, 7, 1), NoticeVerdict::kNotNow) << "no data at all";
+  EXPECT_EQ(notify(*first, 0, 0), NoticeVerdict::kNotNow) << "of nothing";
   write(*first, 7, 0, 100);
-  EXPECT_EQ(notify(*first, 7, 2), TCPX_BUSY) << "a chunk is missing";
+  EXPECT_EQ(notify(*first, 7, 2), NoticeVerdict::kNotNow) << "a chunk is missing";
   write(*first, 8, 0, kBytes + 1);
-  EXPECT_EQ(notify(*first, 8, 1), TCPX_BUSY) << "its chunk was refused";
+  EXPECT_EQ(notify(*first, 8, 1), NoticeVerdict::kNotNow) << "its chunk was refused";
   write(*first, 9, 0, 100);
   write(*first, 9, 1, kBytes + 1);
   write(*first, 9, 2, 100);
-  EXPECT_EQ(notify(*first, 9, 3), TCPX_BUSY) << "one of its chunks was refused";
+  EXPECT_EQ(notify(*first, 9, 3), NoticeVerdict::kNotNow) << "one of its chunks was refused";
   write(*first, 10, 0, 100);
   write(*first, 11, 0, 100);
-  EXPECT_EQ(notify(*first, 10, 1), TCPX_BUSY) << "behind another transfer";
+  EXPECT_EQ(notify(*first, 10, 1), NoticeVerdict::kNotNow) << "behind another transfer";
   write(*first, 12, 0, 100);
-  EXPECT_EQ(notify(*second, 12, 1), TCPX_BUSY) << "on another lane";
+  EXPECT_EQ(notify(*second, 12, 1), NoticeVerdict::kNotNow) << "on another lane";
   expect_delivered(0);
   EXPECT_TRUE(first->ping());
 }
 
 TEST_F(NoticeBehindReceived, OnceOnly) {
   write(*first, 7, 0, 100);
-  EXPECT_EQ(notify(*first, 7, 1), TCPX_OK);
-  EXPECT_EQ(notify(*first, 7, 1), TCPX_BUSY);
+  EXPECT_EQ(notify(*first, 7, 1), NoticeVerdict::kDelivered);
+  EXPECT_EQ(notify(*first, 7, 1), NoticeVerdict::kNotNow);
   expect_delivered(1);
 }
 
@@ -384,19 +388,19 @@ TEST_F(NoticeBehindReceived, NothingIsDeliveredBehindAGoodbye) {
 
 TEST_F(NoticeBehindReceived, TooLongIsRefused) {
   write(*first, 7, 0, 100);
-  EXPECT_EQ(notify(*first, 7, 1, 1025), TCPX_LIMIT);
+  EXPECT_EQ(notify(*first, 7, 1, 1025), NoticeVerdict::kNever);
   write(*first, 8, 0, 100);
-  EXPECT_EQ(notify(*first, 8, 1, 1024), TCPX_OK);
+  EXPECT_EQ(notify(*first, 8, 1, 1024), NoticeVerdict::kDelivered);
   expect_delivered(1);
 }
 
 TEST_F(NoticeBehindReceived, WhatBecameOfThemIsToldWhenTheLaneIsLost) {
   write(*second, 7, 0, 100);
-  EXPECT_EQ(notify(*second, 7, 1), TCPX_OK);
+  EXPECT_EQ(notify(*second, 7, 1), NoticeVerdict::kDelivered);
   write(*second, 8, 0, kBytes + 1);
-  EXPECT_EQ(notify(*second, 8, 1), TCPX_BUSY);
+  EXPECT_EQ(notify(*second, 8, 1), NoticeVerdict::kNotNow);
   write(*second, 9, 0, 100);
-  EXPECT_EQ(notify(*second, 9, 1), TCPX_OK);
+  EXPECT_EQ(notify(*second, 9, 1), NoticeVerdict::kDelivered);
   second.reset();
   wire::Header down = frame_of(FrameType::kLaneDown);
   down.chunk = 1;

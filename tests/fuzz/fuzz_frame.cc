@@ -33,7 +33,10 @@ void check_header(const Header& h, const Limits& limits) {
   const auto type = static_cast<uint8_t>(h.type);
   FUZZ_CHECK(type >= 1 && type <= static_cast<uint8_t>(FrameType::kNotifyBehindAck));
   FUZZ_CHECK(h.flags == 0);
-  FUZZ_CHECK(is_result(h.status));
+  if (h.answers_notice())
+    FUZZ_CHECK(h.status <= static_cast<uint16_t>(NoticeVerdict::kNever));
+  else
+    FUZZ_CHECK(is_result(h.status));
   const bool carries_pieces = h.type == FrameType::kWrite || h.type == FrameType::kRead;
   FUZZ_CHECK(carries_pieces ? h.piece_count >= 1 && h.piece_count <= kMaxPieces
                             : h.piece_count == 0);

@@ -43,7 +43,7 @@ struct CorePair {
     return transfer;
   }
   void post(const std::shared_ptr<TransferState>& transfer) {
-    Status status = transfer->peer->post(transfer, nullptr, now_ns() + 20 * kSecond);
+    Status status = transfer->peer->transfers().post(transfer, nullptr, now_ns() + 20 * kSecond);
     EXPECT_TRUE(status.ok()) << status.to_string();
   }
 

@@ -64,7 +64,7 @@ struct DealtChunk : testing::Test {
     pair.post(transfer);
     EXPECT_FALSE(second->idle()) << "the lane was not dealt a chunk";
     EXPECT_EQ(second->in_flight(), 0u) << "the lane has come for its chunk";
-    transfer->peer->wait(*transfer, now_ns() + 100 * kMilli);
+    transfer->peer->transfers().wait(*transfer, now_ns() + 100 * kMilli);
     EXPECT_TRUE(transfer->in_progress());
     return held;
   }
@@ -78,7 +78,7 @@ TEST_F(DealtChunk, IsSentWhenTheLaneComesForIt) {
   auto held = post_with_second_lane_held();
   EXPECT_TRUE(second_half_untouched());
   held->release();
-  transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
+  transfer->peer->transfers().wait(*transfer, now_ns() + 10 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK);
   EXPECT_EQ(pair.remote, pair.local);
   EXPECT_EQ(transfer->retries, 0u);
@@ -90,7 +90,7 @@ TEST_F(DealtChunk, OfALaneThatIsLostGoesByAnother) {
                                transfer->peer->lanes().kept());
   held->release();
   EXPECT_TRUE(second->loop().wait_for(shut, kNever));
-  transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
+  transfer->peer->transfers().wait(*transfer, now_ns() + 10 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
   EXPECT_EQ(pair.remote, pair.local);
   EXPECT_EQ(transfer->retries, 0u) << "it had left";
@@ -105,7 +105,7 @@ TEST_F(DealtChunk, OfACancelledTransferIsNeverSent) {
     pause_ms(100);
     held->release();
   });
-  Status status = transfer->peer->cancel(transfer, now_ns() + 10 * kSecond);
+  Status status = transfer->peer->transfers().cancel(transfer, now_ns() + 10 * kSecond);
   EXPECT_TRUE(status.ok()) << status.to_string();
   EXPECT_EQ(transfer->code.load(), TCPX_CANCELLED);
   EXPECT_TRUE(second->idle());
@@ -114,7 +114,7 @@ TEST_F(DealtChunk, OfACancelledTransferIsNeverSent) {
   pause_ms(50);
   EXPECT_TRUE(second_half_untouched());
   pair.post(transfer);  // and the lane is as good as before
-  transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
+  transfer->peer->transfers().wait(*transfer, now_ns() + 10 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK);
   EXPECT_EQ(pair.remote, pair.local);
 }
@@ -128,7 +128,7 @@ TEST_F(DealtChunk, OfTheNextPostIsNotTakenByAFenceOfTheLastOne) {
       second->loop().ask([this, taken, before] { *taken = second->stop(*transfer, before); });
   held->release();
   EXPECT_TRUE(second->loop().wait_for(asked, kNever));
-  transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
+  transfer->peer->transfers().wait(*transfer, now_ns() + 10 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
   EXPECT_EQ(pair.remote, pair.local);
 }
@@ -152,7 +152,7 @@ TEST_F(DealtChunk, OfALaneWithoutCreditLeaves) {
   });
   held->release();
   EXPECT_TRUE(second->loop().wait_for(asked, kNever));
-  transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
+  transfer->peer->transfers().wait(*transfer, now_ns() + 10 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK);
   EXPECT_EQ(pair.remote, pair.local);
 }

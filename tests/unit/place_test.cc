@@ -53,7 +53,7 @@ struct Places : ::testing::Test {
     std::shared_ptr<TransferState> transfer;
     EXPECT_TRUE(pair.source->prepare(pair.peer, op, local, remote, &transfer).ok());
     pair.post(transfer);
-    transfer->peer->wait(*transfer, now_ns() + 20 * kSecond);
+    transfer->peer->transfers().wait(*transfer, now_ns() + 20 * kSecond);
     return transfer;
   }
 

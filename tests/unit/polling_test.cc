@@ -26,7 +26,7 @@ struct Polling : testing::Test {
   }
   void run(const std::shared_ptr<TransferState>& transfer) {
     pair.post(transfer);
-    transfer->peer->wait(*transfer, now_ns() + 20 * kSecond);
+    transfer->peer->transfers().wait(*transfer, now_ns() + 20 * kSecond);
     EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
   }
   static PeerLane& lane_of(const TransferState& transfer) {
@@ -43,14 +43,14 @@ TEST_F(Polling, WhoCannotHaveTheLoopSleeps) {
     std::thread([&] {
       pair.post(transfer);
       Nanos from = now_ns();
-      for (; now_ns() - from < 50 * kMilli; ++polls) transfer->peer->poll(*transfer);
+      for (; now_ns() - from < 50 * kMilli; ++polls) transfer->peer->transfers().poll(*transfer);
       time = now_ns() - from;
     }).join();
     EXPECT_TRUE(transfer->in_progress());
   });
   EXPECT_GE(polls, 2) << "a poll is no wait";
   EXPECT_LT(polls, time / (20 * kMicro)) << "they sleep for 200 us, but where the end would be due";
-  transfer->peer->wait(*transfer, now_ns() + 20 * kSecond);
+  transfer->peer->transfers().wait(*transfer, now_ns() + 20 * kSecond);
   EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
 }
 
@@ -59,7 +59,8 @@ TEST_F(Polling, PolledToItsEnd) {
   for (int round = 0; round < 5; ++round) {
     pair.post(transfer);
     Nanos give_up = now_ns() + 20 * kSecond;
-    while (transfer->in_progress() && now_ns() < give_up) transfer->peer->poll(*transfer);
+    while (transfer->in_progress() && now_ns() < give_up)
+      transfer->peer->transfers().poll(*transfer);
     ASSERT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
   }
 }

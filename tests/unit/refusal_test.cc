@@ -40,7 +40,7 @@ struct Refusal : testing::Test {
   }
   Status end_after(std::chrono::milliseconds time) {
     std::this_thread::sleep_for(time);
-    return peer->state() == Peer::State::kEnded ? peer->end_status() : Status();
+    return peer->over() ? peer->end_status() : Status();
   }
 };
 

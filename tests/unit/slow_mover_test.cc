@@ -73,7 +73,7 @@ struct SlowPair {
     return transfer;
   }
   static void wait(const std::shared_ptr<TransferState>& transfer, Nanos time = 20 * kSecond) {
-    transfer->peer->wait(*transfer, now_ns() + time);
+    transfer->peer->transfers().wait(*transfer, now_ns() + time);
   }
   ::testing::AssertionResult moved(tcpx_op op, int round) {
     prime(op, round);
@@ -90,7 +90,7 @@ struct SlowPair {
   static bool reaches(const std::atomic<uint64_t>& counter, uint64_t least,
                       const std::shared_ptr<TransferState>& transfer) {
     for (int i = 0; i < 5000 && counter < least; ++i) {
-      transfer->peer->poll(*transfer);
+      transfer->peer->transfers().poll(*transfer);
       std::this_thread::sleep_for(milliseconds(1));
     }
     return counter >= least;
@@ -159,7 +159,7 @@ TEST_P(SlowMove, ThatFailsCostsTheTransferAlone) {
         << transfer->status.to_string();
   }
   // Its other chunks may still be on their way.
-  EXPECT_TRUE(transfer->peer->cancel(transfer, now_ns() + 20 * kSecond).ok());
+  EXPECT_TRUE(transfer->peer->transfers().cancel(transfer, now_ns() + 20 * kSecond).ok());
   for (int round = 2; round < 4; ++round) ASSERT_TRUE(pair.moved(GetParam().op, round));
 }
 
@@ -181,7 +181,7 @@ TEST_P(SlowMove, HoldsUpAFence) {
   std::atomic<bool> returned{false};
   std::thread fence([&] {
     Status status = GetParam().at_source
-                        ? transfer->peer->cancel(transfer, now_ns() + 20 * kSecond)
+                        ? transfer->peer->transfers().cancel(transfer, now_ns() + 20 * kSecond)
                         : pair.engines.target->deregister(pair.engines.remote_region);
     EXPECT_TRUE(status.ok()) << status.to_string();
     returned = true;
@@ -235,7 +235,7 @@ TEST_P(SlowMoveHere, HoldsUpADeadline) {
   pair.source.held = true;
   auto transfer = pair.engines.prepare(GetParam());
   pair.sync();
-  ASSERT_TRUE(transfer->peer->post(transfer, nullptr, now_ns() + 300 * kMilli).ok());
+  ASSERT_TRUE(transfer->peer->transfers().post(transfer, nullptr, now_ns() + 300 * kMilli).ok());
   pair.wait(transfer, 2 * kSecond);  // longer than what does not move is waited for
   EXPECT_TRUE(transfer->in_progress()) << "ended while a move was under way";
   pair.source.held = false;

@@ -31,7 +31,7 @@ struct Spreading : testing::Test {
     EXPECT_TRUE(transfer->peer->wait_connected(now_ns() + 10 * kSecond).ok());
     EXPECT_GT(transfer->plan.chunks.size(), 1u);
     pair.post(transfer);
-    transfer->peer->wait(*transfer, now_ns() + 10 * kSecond);
+    transfer->peer->transfers().wait(*transfer, now_ns() + 10 * kSecond);
     EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
     EXPECT_EQ(pair.local, expected);
     EXPECT_EQ(pair.remote, expected);
@@ -84,7 +84,7 @@ TEST_F(Spreading, NoLaneHoldsMoreThanHalfItsShareOfWhatIsLeft) {
     pair.post(transfer);
     while (transfer->in_progress()) {
       for (PeerLane* lane : transfer->peer->lanes()) most = std::max(most, lane->in_flight());
-      transfer->peer->wait(*transfer, now_ns() + 20 * kMicro);
+      transfer->peer->transfers().wait(*transfer, now_ns() + 20 * kMicro);
     }
     ASSERT_EQ(transfer->code.load(), TCPX_OK);
   }

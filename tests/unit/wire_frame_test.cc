@@ -150,7 +150,7 @@ TEST(WireFrameHeader, EachTypeAcceptsExactlyItsFields) {
     void (*set)(Header*);
   };
   const FieldTest fields[] = {
-      {"status", "...af.N.......T", [](Header* h) { h->status = TCPX_STALE_REGION; }},
+      {"status", "...af.N.......T", [](Header* h) { h->status = 2; }},  // a code or a verdict
       {"sequence", "wrdafnNlLpPbctT", [](Header* h) { h->sequence = 0xffffffff; }},
       {"transfer", "wrdafnN.LpP..tT", [](Header* h) { h->transfer = kHuge; }},
       {"chunk", "wrdaf..lL....t.", [](Header* h) { h->chunk = kMaxLanes - 1; }},
@@ -250,6 +250,16 @@ TEST(WireFrameHeader, StatusIsAKnownEnd) {
   header = minimal(FrameType::kReadFailed);
   header.status = TCPX_OK;
   EXPECT_TRUE(fails_with(recode(header), TCPX_PROTOCOL_ERROR, "status"));
+}
+
+TEST(WireFrameHeader, AnswersToNotificationsSayAVerdict) {
+  for (FrameType type : {FrameType::kNotifyAck, FrameType::kNotifyBehindAck})
+    for (uint32_t status = 0; status <= 0xffff; ++status) {
+      Header header = minimal(type);
+      header.status = static_cast<uint16_t>(status);
+      ASSERT_EQ(recode(header).ok(), status <= static_cast<uint32_t>(NoticeVerdict::kNever))
+          << status;
+    }
 }
 
 TEST(WireFrameHeader, EveryCodeOfTheApiIsAKnownStatus) {

@@ -1,0 +1,108 @@
+// What the parts of a peer share (Peer, Transfers, Notices, LostLanes, PeerWatch), and the lock
+// without which nobody gets at it: what is guarded can be reached through a PeerLock alone, and a
+// function that needs it takes one.
+//
+// The lock is taken inside loops' exclusive sections, so whoever holds it must never enter one.
+// Nothing here is shared between peers.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/brief_mutex.h"
+#include "base/wait.h"
+#include "engine/lane_ledger.h"
+#include "engine/lane_set.h"
+#include "engine/notice_ledger.h"
+#include "engine/scheduler.h"
+#include "engine/session.h"
+#include "engine/shared.h"
+
+namespace tcpx {
+
+class PeerLock;
+
+class PeerState {
+ public:
+  PeerState(EngineShared& of_engine, uint64_t number)
+      : shared(of_engine),
+        id(number),
+        guarded_(of_engine.options.adaptive_striping ? Scheduler::Striping::kAdaptive
+                                                     : Scheduler::Striping::kRoundRobin) {}
+
+  EngineShared& shared;
+  const uint64_t id;
+
+  // Whether a lane that asks for more need take the lock at all.
+  bool may_have_chunks() const { return guarded_.scheduler.may_have_work(); }
+  bool may_have_notices() const { return guarded_.notices.may_have_work(); }
+  bool may_have_news() const { return guarded_.lost.may_have_news(); }
+  bool heard_too_much_about_lanes() { return guarded_.lost.heard_too_much(); }
+
+ private:
+  friend class PeerLock;
+  struct Guarded {
+    explicit Guarded(Scheduler::Striping striping) : scheduler(striping) { live.reserve(64); }
+    Session session;
+    LaneSet lanes;
+    Scheduler scheduler;
+    std::vector<std::shared_ptr<TransferState>> live;  // posted and not ended
+    NoticeLedger notices;
+    LaneLedger lost;
+    std::string name;
+    uint64_t next_transfer_id = 1;
+  };
+  BriefMutex mu_;
+  // Of the session, a lane, a notification, or what is loose.
+  std::condition_variable changed_;
+  Guarded guarded_;
+};
+
+class PeerLock {
+ public:
+  explicit PeerLock(PeerState& state) : state_(state) {
+    state.mu_.lock();
+    lock_ = std::unique_lock<std::mutex>(state.mu_, std::adopt_lock);
+  }
+  PeerState::Guarded* operator->() const { return &state_.guarded_; }
+
+  // The session, a lane, a notification, or what is loose: somebody may wait for it.
+  void tell_changed() const { state_.changed_.notify_all(); }
+  template <class Predicate>
+  bool wait_changed(Nanos deadline, Predicate predicate) {
+    return wait_until(state_.changed_, lock_, deadline, predicate);
+  }
+  template <class Predicate>
+  bool wait(std::condition_variable& cv, Nanos deadline, Predicate predicate) {
+    return wait_until(cv, lock_, deadline, predicate);
+  }
+
+  // ---- lanes ----
+  PeerLane* open_lane(uint32_t index) const {
+    const LaneSet& lanes = state_.guarded_.lanes;
+    PeerLane* lane = index < lanes.size() ? lanes[index].get() : nullptr;
+    return lane != nullptr && lane->open() ? lane : nullptr;
+  }
+  // For something short.
+  PeerLane* lightest_lane() const { return open_lane(state_.guarded_.scheduler.lightest()); }
+  void wake(LaneBits lanes) const {
+    while (!lanes.empty())
+      if (PeerLane* lane = open_lane(lanes.take_first())) lane->wake();
+  }
+  void wake_all() const { wake(state_.guarded_.scheduler.open_lanes()); }
+  LaneList started_lanes() const {
+    const LaneSet& lanes = state_.guarded_.lanes;
+    LaneList out(lanes.keep());
+    for (auto& lane : lanes)
+      if (lane && lane->started()) out.add(lane.get());
+    return out;
+  }
+
+ private:
+  PeerState& state_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,73 @@
+// Which chunk goes next, and by which lane.
+//
+// Lanes ask; transfers that have chunks left are served in turn. A lane gets less the slower it is,
+// because it asks less often (adaptive), or exactly every n-th chunk (round robin). Nothing is sent
+// or woken here: who is to be woken is told, and lanes are what they tell of themselves (LaneLoad),
+// so that all of it is tested without a socket. Guarded by the peer's mutex, but for may_have_work.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "engine/lane_load.h"
+#include "engine/transfer.h"
+
+namespace tcpx {
+
+class Scheduler {
+ public:
+  enum class Striping { kAdaptive, kRoundRobin };
+  explicit Scheduler(Striping striping) : striping_(striping) { queue_.reserve(64); }
+
+  // ---- lanes ----
+  // `load` is there until the lanes are forgotten.
+  void add_lane(uint32_t index, const LaneLoad& load);
+  void forget_lanes();
+  LaneBits open_lanes() const;
+  // The lane for something short: round robin's next one, or who holds the fewest chunks; kNoLane.
+  uint32_t lightest() const;
+
+  // ---- transfers ----
+  // Room for one more, so that adding it cannot fail.
+  void make_room();
+  // Has chunks to hand out, from now on.
+  void add(const std::shared_ptr<TransferState>& transfer);
+  void remove(TransferState& transfer);
+  void remove_all();
+  bool empty() const { return queue_.empty(); }
+  // Whether asking is worth the lock. Any thread; set before a lane is woken, taken back by who
+  // finds nothing.
+  bool may_have_work() const { return waiting_.load(std::memory_order_acquire); }
+
+  // ---- chunks ----
+  // The next one for this lane, and who else should ask. False: none now.
+  bool next(uint32_t lane, ChunkWork* out, LaneBits* wake);
+  // Of a transfer that begins and has no other before it: an idle lane, from `lane` on, that is
+  // given a chunk for which it need not come; kNoLane: none.
+  uint32_t next_to_deal(const TransferState& transfer, uint32_t lane) const;
+  ChunkWork hand_out(const std::shared_ptr<TransferState>& transfer, uint32_t lane) const;
+  // Has never left the lane, so that nothing has to be known about it; or was lost with it, and may
+  // go again. Of a live post.
+  void take_back(const ChunkWork& work, uint32_t lane);
+  void send_again(const ChunkWork& work);
+
+ private:
+  bool is_open(uint32_t lane) const { return lanes_[lane] != nullptr && lanes_[lane]->is_open(); }
+  bool has_turn(uint32_t lane, LaneBits* wake);
+  void pass_turn() { turn_lane_ = turn_lane_ + 1 < lane_count_ ? turn_lane_ + 1 : 0; }
+  bool left_to_others(uint32_t lane, LaneBits* wake) const;
+  bool find_transfer(uint32_t lane);
+  void leave_queue(size_t at);
+
+  const Striping striping_;
+  std::array<const LaneLoad*, wire::kMaxLanes> lanes_{};
+  uint32_t lane_count_ = 0;                            // beyond the last one
+  uint32_t turn_lane_ = 0;                             // round robin: whose chunk is next
+  std::vector<std::shared_ptr<TransferState>> queue_;  // served in turn, not in order
+  size_t turn_ = 0;
+  std::atomic<bool> waiting_{false};
+};
+
+}  // namespace tcpx

@@ -1,0 +1,100 @@
+// The transfers under way with a peer: posted, cut out chunk by chunk by the lanes that have room,
+// settled, ended. What it works on is the peer's (peer_state.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/fence.h"
+#include "engine/peer_state.h"
+
+namespace tcpx {
+
+class Transfers {
+ public:
+  Transfers(Peer& peer, PeerState& state) : peer_(peer), state_(state), shared_(state.shared) {}
+
+  // ---- any thread but a loop's ----
+  Status post(const std::shared_ptr<TransferState>& transfer, std::shared_ptr<Notice> notice,
+              Nanos deadline);
+  void poll(TransferState& transfer);
+  void wait(TransferState& transfer, Nanos deadline);
+  // When it returns ok nobody touches the memory of the transfer any more, on either side.
+  Status cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline);
+  // The same here, and it has no way to say that it failed.
+  void release(const std::shared_ptr<TransferState>& transfer) noexcept;
+  Status status_of(const TransferState& transfer);
+  void end_all_now(const Status& status);
+  // A local region is being deregistered: its users are to end, and have their ends when every lane
+  // has let go of it. What a path cannot call back is waited for until `close_at`.
+  void end_users_of(uint64_t region, Nanos close_at);
+  void finish_users_of(uint64_t region);
+
+  // ---- from lanes, in their loops ----
+  bool next_chunk(PeerLane& lane, ChunkWork* out);
+  void settle(const ChunkWork& work, tcpx_code code, const char* who);
+  // This post of the transfer ends with that status when nothing of it is under way any more.
+  void fail(const std::shared_ptr<TransferState>& transfer, uint64_t post, const Status& status);
+  Status notice_behind_answered(const NoticeBehind& notice, wire::NoticeVerdict verdict);
+
+  // ---- service thread ----
+  void expire_deadlines(Nanos now);
+  // Those whose end was begun and that nobody may be waiting for.
+  void advance_ends();
+
+  // ---- with the lock ----
+  void session_came_up(PeerLock& lock, uint64_t epoch);
+  // What it carried goes again, if it may; what was dealt to it never left.
+  void lane_lost(PeerLock& lock, PeerLane& lane);
+  void send_again(PeerLock& lock, const std::vector<ChunkWork>& works);
+  void take_back(PeerLock& lock, const ChunkWork& work, uint32_t lane);
+  // The peer has closed its end of a lost lane, and says which notifications it had delivered.
+  void lost_lane_closed(PeerLock& lock, UnconfirmedWrites writes, const NoticesBrought& brought);
+  void notice_ended(PeerLock& lock, const std::shared_ptr<TransferState>& transfer,
+                    const Notice& notice);
+  // `held`: a plugin hangs, and may still use their memory.
+  void end_all(PeerLock& lock, bool held);
+
+ private:
+  // Posting.
+  Status check_post(PeerLock& lock, const TransferState& transfer) const;
+  void begin(PeerLock& lock, const std::shared_ptr<TransferState>& transfer,
+             std::shared_ptr<Notice> notice, Nanos deadline);
+  void deal(PeerLock& lock, const std::shared_ptr<TransferState>& transfer);
+  void send_here(PeerLane& first, const LaneList& others, bool is_long);
+  // Ending.
+  void progress(PeerLock& lock, const std::shared_ptr<TransferState>& transfer);
+  void begin_end(PeerLock& lock, TransferState& transfer, const Status& status, Nanos close_at);
+  void finish(PeerLock& lock, TransferState& transfer, tcpx_code code);
+  void notice_behind_ended(PeerLock& lock, const std::shared_ptr<TransferState>& transfer,
+                           wire::NoticeVerdict verdict);
+  void loose_one_known(PeerLock& lock, TransferState& transfer) const;
+  // Fences.
+  std::shared_ptr<Fence> stop_fence(const std::shared_ptr<TransferState>& transfer, uint64_t post,
+                                    Nanos close_at);
+  Fence::Result stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos close_at,
+                     Nanos deadline);
+  void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status, uint64_t post);
+  void cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos deadline);
+  void look_again(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos deadline);
+  Status await_loose(TransferState& transfer, uint64_t post, Nanos deadline);
+  // Waiting.
+  enum class Outlook { kUnknown, kEndsNow, kWorthSleeping, kNotOurs };
+  Outlook outlook(PeerLock& lock, const TransferState& transfer, const PeerLane& lane,
+                  Nanos now) const;
+  bool stays_on_one_lane(PeerLock& lock, const TransferState& transfer,
+                         const PeerLane& first) const;
+  bool crowded(PeerLock& lock, const PeerLane& lane) const;
+  PeerLane* lane_to_drive(PeerLock& lock, const TransferState& transfer) const;
+  static void drives(PeerLock& lock, TransferState& transfer, Loop& loop);
+  void nudge_drivers(const TransferState& transfer) const;
+  void sleep_until_ended(TransferState& transfer, Nanos until);
+
+  Peer& peer_;
+  PeerState& state_;
+  EngineShared& shared_;
+  std::atomic<Nanos> polled_at_{0};             // when the last poll of a transfer returned
+  const TransferState* last_polled_ = nullptr;  // only compared; guarded by the peer's lock
+};
+
+}  // namespace tcpx
