@@ -9,8 +9,8 @@ import sys
 import tempfile
 
 # Layers of equal rank do not see each other.
-RANK = {"base": 0, "config": 1, "wire": 2, "memory": 3, "topo": 3, "gpu": 3,
-        "path": 4, "session": 5, "engine": 6, "capi": 7}
+RANK = {"base": 0, "config": 1, "wire": 2, "memory": 3, "topo": 3, "gpu": 4,
+        "path": 5, "session": 6, "engine": 7, "capi": 8}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 

@@ -173,7 +173,8 @@ TCPX_API tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer peer, tcpx_peer_
 /* Where memory lies. */
 typedef enum tcpx_memory { TCPX_MEMORY_HOST = 0, TCPX_MEMORY_CUDA = 1 } tcpx_memory;
 
-/* Works before any connection exists. Zero access bits: usable as the local side only. */
+/* Works before any connection exists. Zero access bits: usable as the local side only. Finds out
+ * by itself where the memory lies (tcpx_register_as says so); all of it has to lie in one place. */
 TCPX_API tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length,
                                  uint32_t access, tcpx_region* region);
 typedef struct tcpx_register_args {

@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "engine/notice_queue.h"
 #include "engine/report.h"
+#include "gpu/detect_place.h"
 
 using tcpx::Nanos;
 using tcpx::Status;
@@ -126,6 +127,16 @@ Status place_of(const tcpx_register_args& args, tcpx::Place* out) {
   *out = {host ? tcpx::Place::Kind::kHost : tcpx::Place::Kind::kCuda,
           static_cast<uint16_t>(args.device)};
   return {};
+}
+
+// As of who does not say where the memory lies.
+tcpx_code register_detected(tcpx_engine* engine, void* address, uint64_t length,
+                            tcpx_register_args args, tcpx_region* region) {
+  tcpx::Place place;
+  tcpx_code code = guarded([&] { return tcpx::gpu::detect_place(address, length, &place); });
+  args.memory = static_cast<uint32_t>(place.kind);
+  args.device = place.device;
+  return code == TCPX_OK ? tcpx_register_as(engine, address, length, &args, region) : code;
 }
 
 Status too_long(size_t length, uint64_t limit) {
@@ -318,7 +329,7 @@ tcpx_code tcpx_register(tcpx_engine* engine, void* address, uint64_t length, uin
                         tcpx_region* region) {
   tcpx_register_args args{};
   args.access = access;
-  return tcpx_register_as(engine, address, length, &args, region);
+  return register_detected(engine, address, length, args, region);
 }
 
 tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length, uint32_t access,
@@ -328,7 +339,7 @@ tcpx_code tcpx_register_for(tcpx_engine* engine, void* address, uint64_t length,
   args.for_peers = 1;
   args.peers = peers;
   args.peer_count = count;
-  return tcpx_register_as(engine, address, length, &args, region);
+  return register_detected(engine, address, length, args, region);
 }
 
 tcpx_code tcpx_register_as(tcpx_engine* engine, void* address, uint64_t length,

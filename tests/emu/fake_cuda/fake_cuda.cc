@@ -32,13 +32,16 @@ struct Event {
 
 std::mutex g_mutex;
 struct Block {
-  uint8_t* view;
+  uint8_t* view;  // null: the address is only a name
   size_t size;
+  int device = 0;
+  bool managed = false;
 };
 std::map<uint64_t, Block>& blocks() {
   static auto& all = *new std::map<uint64_t, Block>;
   return all;
 }
+bool g_concurrent_managed = false;
 int g_copies = 0, g_streams = 0, g_events = 0, g_host_allocations = 0;
 
 void run(Stream* stream) {
@@ -55,17 +58,37 @@ uint64_t allocate(size_t size) {
   void* view = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ::close(fd);
   auto address = reinterpret_cast<uint64_t>(device);
-  blocks()[address] = {static_cast<uint8_t*>(view), size};
+  const int owner = g_stack.empty() ? 0 : g_stack.back()->device;
+  blocks()[address] = {static_cast<uint8_t*>(view), size, owner};
   return address;
+}
+
+// The block that holds the address, with where it begins; null: the driver does not know it.
+const Block* block_at(uint64_t address, uint64_t* start) {
+  auto found = blocks().upper_bound(address);
+  if (found == blocks().begin()) return nullptr;
+  --found;
+  *start = found->first;
+  return address - found->first < found->second.size ? &found->second : nullptr;
+}
+
+// One attribute of a pointer, by its number in the driver's ABI.
+void attribute_of(int attribute, const Block* block, uint64_t start, void* out) {
+  switch (attribute) {
+    case 2: *static_cast<unsigned*>(out) = block != nullptr ? 2 : 0; break;
+    case 8: *static_cast<unsigned*>(out) = block != nullptr && block->managed; break;
+    case 9: *static_cast<int*>(out) = block != nullptr ? block->device : -2; break;
+    case 11: *static_cast<uint64_t*>(out) = block != nullptr ? start : 0; break;
+    case 12: *static_cast<size_t*>(out) = block != nullptr ? block->size : 0; break;
+    default: break;
+  }
 }
 
 uint8_t* host_view(uint64_t address) {
   std::lock_guard lock(g_mutex);
-  auto found = blocks().upper_bound(address);
-  if (found == blocks().begin()) return nullptr;
-  --found;
-  uint64_t at = address - found->first;
-  return at < found->second.size ? found->second.view + at : nullptr;
+  uint64_t start = 0;
+  const Block* block = block_at(address, &start);
+  return block != nullptr && block->view != nullptr ? block->view + (address - start) : nullptr;
 }
 
 template <class T>
@@ -186,6 +209,22 @@ FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
   std::swap(now, *mode);
   return kSuccess;
 }
+FAKE int cuPointerGetAttributes(unsigned count, int* attributes, void** values,
+                                unsigned long long pointer) {
+  std::lock_guard lock(g_mutex);
+  uint64_t start = 0;
+  const Block* block = block_at(pointer, &start);
+  for (unsigned i = 0; i < count; ++i) attribute_of(attributes[i], block, start, values[i]);
+  return kSuccess;
+}
+FAKE int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  constexpr int kConcurrentManagedAccess = 89;
+  if (attribute != kConcurrentManagedAccess || device < 0 || device >= kDevices) return kInvalid;
+  return *value = g_concurrent_managed, kSuccess;
+}
+FAKE int cuGetErrorString(int, const char** text) {
+  return *text = "a fake error", kSuccess;
+}
 FAKE int cuGetErrorName(int, const char** name) {
   return *name = "CUDA_ERROR_FAKE", kSuccess;
 }
@@ -201,6 +240,11 @@ const FakeCuda fakeCuda = {
       g_stack.clear();
       if (device >= 0) g_stack.push_back(&g_contexts[device]);
     },
+    [](uint64_t start, size_t size, int device, bool managed) {
+      std::lock_guard lock(g_mutex);
+      blocks()[start] = {nullptr, size, device, managed};
+    },
+    [](bool allow) { g_concurrent_managed = allow; },
 };
 
 }  // extern "C"

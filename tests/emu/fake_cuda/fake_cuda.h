@@ -1,4 +1,4 @@
-// A CUDA driver without a GPU, for the emulator's CUDA part: device memory that the CPU cannot
+// A CUDA driver without a GPU: device memory that the CPU cannot
 // touch at its device address, and copies that take a few looks to finish. Loaded in the place of
 // libcuda.so.1 (it has that name inside).
 #pragma once
@@ -19,6 +19,9 @@ struct FakeCuda {
   int (*host_allocations)();
   // The device of the calling thread's context; -1: none.
   void (*set_current)(int device);
+  // What the driver says of addresses that are only names: a range of a device's memory.
+  void (*add_range)(uint64_t start, size_t size, int device, bool managed);
+  void (*allow_concurrent_managed_access)(bool allow);
 };
 extern const FakeCuda fakeCuda __attribute__((visibility("default")));
 }
