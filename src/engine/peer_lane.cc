@@ -10,13 +10,21 @@ namespace tcpx {
 
 namespace {
 
-// A lane holds at most this much time's worth of chunks, at the rate it has shown: what a slow
-// lane holds at the end of a transfer is what everybody waits for.
-constexpr Nanos kHoldTime = 20 * kMilli;
-constexpr uint32_t kMinWindow = 2;
-constexpr uint32_t kFirstWindow = 4;  // before a rate is known
-constexpr Nanos kRateSpan = kMilli;
 constexpr uint64_t kLongWrite = 64u << 10;
+
+// Answers that wait to be sent at most. A peer that follows the protocol never has so many
+// questions without an answer on a lane: its window, notifications by themselves and behind data,
+// a ping and lanes that it lost. So two of them that ask each other as much as they can never
+// stop reading each other.
+size_t most_answers(uint32_t window) {
+  return window + NoticeLedger::kMostOut + NoticesBehind::kMostOut + wire::kMaxLanes + 16;
+}
+
+ChunkWindow::Pace pace_of(const EngineOptions& options) {
+  if (options.pacing) return ChunkWindow::Pace::kOneByOne;
+  return options.adaptive_striping ? ChunkWindow::Pace::kAdaptive : ChunkWindow::Pace::kWhole;
+}
+
 // Of chunk_frames_.
 bool is_chunk(wire::FrameType type) {
   return type == wire::FrameType::kWrite || type == wire::FrameType::kRead ||
@@ -32,11 +40,11 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
       loop_owner_(std::move(loop)),
       own_loop_(own_loop),
       loop_(*loop_owner_),
-      outstanding_(peer.identity().window),
+      window_(peer.identity().window, pace_of(shared_.options), peer.identity().chunk_bytes),
+      answers_(most_answers(peer.identity().window)),
       moves_(loop_.mover(), peer.identity().window) {
   load_.may_hang = own_loop;
   scratch_.reserve(wire::kMaxPieces);
-  behind_.reserve(kMostBehind);
   lost_writes_.reserve(peer.identity().window);
   lost_reads_.reserve(peer.identity().window);
   // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
@@ -119,30 +127,7 @@ void PeerLane::ask_if_answered(const LanesKept& kept, std::function<void()> ques
   }
 }
 
-// ---- our chunks ----------------------------------------------------------------------------
-
-bool PeerLane::may_hold_more() const {
-  if (used_ >= outstanding_.size()) return false;
-  if (shared_.options.pacing) return used_ == 0;
-  if (!shared_.options.adaptive_striping || used_ < kMinWindow) return true;
-  if (rate() == 0) return used_ < kFirstWindow;
-  return static_cast<double>(held_bytes_) < rate() * kHoldTime;
-}
-
-// The rate at which answers come back while the lane is busy, over a span of time: answers come in
-// bursts, and taken one by one they showed ten times the rate of a WRITE.
-void PeerLane::learn_rate(uint64_t bytes) {
-  answered_bytes_ += bytes;
-  Nanos now = now_ns(), span = now - measured_since_;
-  bool all_of_it = used_ == 0 && measured_since_ == busy_since_ && span > 0;
-  if (span < kRateSpan && !all_of_it) return;
-  if (answered_bytes_ < peer_.identity().chunk_bytes / 4) return;  // too small to tell
-  double sample = static_cast<double>(answered_bytes_) / static_cast<double>(span);
-  double before = rate();
-  rate_.store(before == 0 ? sample : before + (sample - before) / 8, std::memory_order_relaxed);
-  measured_since_ = now;
-  answered_bytes_ = 0;
-}
+// ---- what is to be sent -----------------------------------------------------------------------
 
 void PeerLane::fill() {
   if (!open()) return;
@@ -154,7 +139,7 @@ void PeerLane::fill() {
     send_notice(std::move(notice));
   ChunkWork work;
   // What was dealt can go by no other lane: it does not wait for credit.
-  while (may_hold_more() && may_take_chunk() &&
+  while (window_.may_hold_more() && may_take_chunk() &&
          (take_dealt(&work) ||
           (lane_->payload_credit() > 0 && peer_.transfers().next_chunk(*this, &work)))) {
     bool shared = work.shared;
@@ -191,253 +176,6 @@ bool PeerLane::take_dealt(ChunkWork* out) {
   return true;
 }
 
-// Returns how much payload the stream takes with it.
-uint64_t PeerLane::send_chunk(ChunkWork work) {
-  TransferState& transfer = *work.transfer;
-  const Chunk& chunk = transfer.plan.chunks[work.chunk];
-  auto entry = std::find_if(outstanding_.begin(), outstanding_.end(),
-                            [](const Outstanding& e) { return !e.used; });
-  TxFrame* frame = chunk_frames_.take();
-  bool is_read = transfer.plan.op == TCPX_READ;
-  frame->header.type = is_read ? wire::FrameType::kRead : wire::FrameType::kWrite;
-  frame->header.transfer = work.transfer_id;
-  frame->header.chunk = work.chunk;
-  frame->header.piece_count = chunk.pieces;
-  frame->header.payload_bytes = chunk.bytes;
-  frame->header.aux = work.epoch;
-  scratch_.clear();
-  transfer.plan.remote_pieces(chunk, &scratch_);
-  if (chunk.pieces == 1) {
-    frame->header.piece = scratch_[0];
-  } else {
-    frame->table.resize(chunk.pieces * wire::kPieceBytes);
-    wire::encode_pieces(scratch_, frame->table.data());
-  }
-  if (!is_read) transfer.plan.local_iov(chunk, &frame->payload);
-  frame->place = chunk.local;
-  if (!is_read) sent_.add(work.transfer_id);
-
-  entry->used = true;
-  entry->transfer = std::move(work.transfer);
-  entry->transfer_id = work.transfer_id;
-  entry->chunk = work.chunk;
-  entry->bytes = chunk.bytes;
-  entry->since = now_ns();
-  entry->frame = frame;
-  entry->landing = nullptr;
-  entry->is_read = is_read;
-  entry->answered = false;
-  held_bytes_ += chunk.bytes;
-  if (used_++ == 0) {
-    busy_since_ = measured_since_ = entry->since;
-    answered_bytes_ = 0;
-  }
-  load_.in_flight.store(used_, std::memory_order_relaxed);
-  shared_.counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
-  if (!is_read) shared_.counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
-  queue_payload(frame);
-  if (work.notice != nullptr) send_notice_behind(std::move(work.notice), *entry);
-  return frame->has_tail() ? chunk.bytes : 0;
-}
-
-PeerLane::Outstanding* PeerLane::find(uint64_t transfer_id, uint32_t chunk) {
-  for (Outstanding& entry : outstanding_)
-    if (entry.used && entry.transfer_id == transfer_id && entry.chunk == chunk) return &entry;
-  return nullptr;
-}
-
-void PeerLane::settle(Outstanding& entry, tcpx_code code) {
-  ChunkWork work{std::move(entry.transfer), entry.transfer_id, entry.chunk};
-  work.copied = entry.copied;
-  uint64_t bytes = entry.bytes;
-  entry = {};
-  --used_;
-  held_bytes_ -= bytes;
-  if (code == TCPX_OK) learn_rate(bytes);
-  load_.in_flight.store(used_, std::memory_order_relaxed);
-  shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
-  if (work.transfer) peer_.transfers().settle(work, code, "the peer");
-}
-
-Status PeerLane::answer_received(const wire::Header& header) {
-  Outstanding* entry = find(header.transfer, header.chunk);
-  bool read_answer = header.type == wire::FrameType::kReadFailed;
-  // Beside the stream a payload may be there before our end of the path knows that it is out.
-  bool overtook = entry != nullptr && entry->frame != nullptr && entry->frame->beside &&
-                  entry->frame->started && !entry->answered;
-  if (entry == nullptr || entry->is_read != read_answer || (entry->frame != nullptr && !overtook) ||
-      (read_answer && header.status == TCPX_OK))
-    return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("answer for chunk {} of transfer {}, which is not outstanding",
-                           header.chunk, header.transfer));
-  if (overtook) {
-    entry->answered = true;
-    entry->answer = static_cast<tcpx_code>(header.status);
-    return {};
-  }
-  settle(*entry, static_cast<tcpx_code>(header.status));
-  return {};
-}
-
-// Where the data of one of our READ chunks goes.
-Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
-  Outstanding* entry = find(header.transfer, header.chunk);
-  if (entry == nullptr || !entry->is_read || entry->landing != nullptr || entry->frame != nullptr ||
-      entry->bytes != header.payload_bytes)
-    return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("data for chunk {} of transfer {}, which was not asked for",
-                           header.chunk, header.transfer));
-  entry->landing = chunk;
-  if (entry->transfer == nullptr) {  // cancelled meanwhile
-    shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
-    chunk->discard = true;
-    return {};
-  }
-  const Plan& plan = entry->transfer->plan;
-  const Chunk& part = plan.chunks[entry->chunk];
-  plan.local_iov(part, &chunk->destination);
-  chunk->place = part.local;
-  return {};
-}
-
-// ---- the peer's chunks ---------------------------------------------------------------------
-
-// All of it in one place: descriptions of regions say where they lie, so whoever mixes has not kept
-// to them.
-tcpx_code PeerLane::resolve(const wire::Header& header, std::span<const wire::Piece> pieces,
-                            uint32_t access, std::vector<iovec>* out, Place* place) {
-  RegionUser user{peer_.id(), header.aux};
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    Resolved memory;
-    tcpx_code code = shared_.regions.resolve(pieces[i], access, user, &memory);
-    if (code == TCPX_OK && i > 0 && memory.place != *place) code = TCPX_INVALID_ARGUMENT;
-    if (code != TCPX_OK) {
-      count_refusal(code);
-      return code;
-    }
-    *place = memory.place;
-    if (pieces[i].length > 0) out->push_back({memory.at, pieces[i].length});
-  }
-  return TCPX_OK;
-}
-
-void PeerLane::write_head(RxChunk* chunk) {
-  chunk->refusal =
-      resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE, &chunk->destination, &chunk->place);
-  chunk->discard = chunk->refusal != TCPX_OK;
-}
-
-void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
-  wire::Header ack;
-  ack.type = wire::FrameType::kAck;
-  ack.status = static_cast<uint16_t>(code);
-  ack.transfer = chunk->header.transfer;
-  ack.chunk = chunk->header.chunk;
-  --writes_in_;
-  send_small(ack);
-}
-
-Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Piece> pieces) {
-  // The peer may ask again when its data has arrived; our path may say later that it is sent.
-  if (serving() >= outstanding_.size() + lane_->sends_done_late())
-    return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("more than {} reads outstanding on one lane", serving()));
-  TxFrame* frame = chunk_frames_.take();
-  frame->header.type = wire::FrameType::kData;
-  frame->header.transfer = header.transfer;
-  frame->header.chunk = header.chunk;
-  tcpx_code code = resolve(header, pieces, TCPX_REMOTE_READ, &frame->payload, &frame->place);
-  if (code != TCPX_OK) {
-    drop_frame(frame);
-    refuse_read(header, code);
-    return {};
-  }
-  frame->header.payload_bytes = header.payload_bytes;
-  frame->pieces.assign(pieces.begin(), pieces.end());
-  load_.serving.fetch_add(1, std::memory_order_relaxed);
-  queue_payload(frame);
-  return {};
-}
-
-void PeerLane::refuse_read(const wire::Header& header, tcpx_code code) {
-  wire::Header failed;
-  failed.type = wire::FrameType::kReadFailed;
-  failed.status = static_cast<uint16_t>(code);
-  failed.transfer = header.transfer;
-  failed.chunk = header.chunk;
-  send_small(failed);
-}
-
-// ---- payload that arrives --------------------------------------------------------------------
-
-Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece> pieces,
-                         RxChunk** out) {
-  // In the stream they come one by one. Beside it their heads can run ahead, as far as the window.
-  bool is_write = header.type == wire::FrameType::kWrite;
-  if (is_write && writes_in_ >= outstanding_.size())
-    return peer_error(TCPX_PROTOCOL_ERROR,
-                      strf("more than {} writes outstanding on one lane", writes_in_));
-  RxChunk* chunk = chunks_.take();
-  chunk->header = header;
-  Status status;
-  if (header.is_notice()) {
-    notice_head(chunk);
-  } else if (is_write) {
-    chunk->pieces.assign(pieces.begin(), pieces.end());
-    write_head(chunk);
-  } else {
-    status = data_head(header, chunk);
-  }
-  if (!status) {
-    drop_chunk(chunk);
-    return status;
-  }
-  wants_slot_ = !header.is_notice() && !chunk->discard && !moves_.land(chunk);
-  if (wants_slot_) {  // it comes again: resume_reading()
-    if (Outstanding* entry = find(header.transfer, header.chunk); !is_write && entry != nullptr)
-      entry->landing = nullptr;
-    drop_chunk(chunk);
-    loop_.make_waiting(lane_->source_index());
-    return {};
-  }
-  writes_in_ += is_write;
-  *out = chunk;
-  return {};
-}
-
-Status PeerLane::on_payload(RxChunk* chunk, const wire::Trailer& trailer) {
-  payload_received_ += chunk->header.payload_bytes;
-  if (chunk->header.is_notice()) {
-    notice_received(chunk);
-    return {};
-  }
-  if (trailer.status != TCPX_OK && chunk->refusal == TCPX_OK)
-    chunk->refusal = static_cast<tcpx_code>(trailer.status);
-  if (moves_.place(chunk))
-    placed(chunk);
-  else
-    loop_.make_waiting(lane_->source_index());
-  return {};
-}
-
-// The chunk's bytes are in place (or it was refused): tell who waits.
-void PeerLane::placed(RxChunk* chunk) {
-  tcpx_code code = chunk->refusal;
-  if (chunk->header.type == wire::FrameType::kWrite) {
-    if (code == TCPX_OK)
-      placed_.add(chunk->header.transfer);
-    else
-      placed_ = {};
-    write_done(chunk, code);
-  } else if (Outstanding* entry = find(chunk->header.transfer, chunk->header.chunk)) {
-    entry->landing = nullptr;
-    entry->copied = chunk->copied + (chunk->slot == nullptr ? 0 : chunk->header.payload_bytes);
-    settle(*entry, code);
-  }
-  if (code == TCPX_OK) shared_.counters.chunks_received.fetch_add(1, std::memory_order_relaxed);
-  drop_chunk(chunk);
-}
-
 // ---- frames --------------------------------------------------------------------------------
 
 Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piece> pieces) {
@@ -471,18 +209,14 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
 }
 
 void PeerLane::on_sent(TxFrame* frame) {
-  if (frame->header.is_answer()) answer_sent();
+  if (frame->header.is_answer() && answers_.sent()) lane_->resume_reading(ReadHold::kUnreadAnswers);
   if (frame->header.type == wire::FrameType::kData)
     load_.serving.fetch_sub(1, std::memory_order_relaxed);
   if (frame->header.is_notice()) notice_frames_.erase(frame);
   if (frame->header.type == wire::FrameType::kWrite ||
       frame->header.type == wire::FrameType::kRead) {
-    Outstanding* entry = find(frame->header.transfer, frame->header.chunk);
-    if (entry != nullptr && entry->frame == frame) {
-      entry->frame = nullptr;
-      entry->copied = frame->copied;
-      if (entry->answered) settle(*entry, entry->answer);
-    }
+    ChunkOut* entry = window_.find(frame->header.transfer, frame->header.chunk);
+    if (entry != nullptr && entry->frame == frame) chunk_sent(*entry);
   }
   drop_frame(frame);
 }
@@ -501,12 +235,20 @@ void PeerLane::send_bye() {
   lane_->finish();
 }
 
+// Nothing but a head.
+void PeerLane::send_small(wire::Header header) {
+  if (!open() || lane_->silent()) return;
+  TxFrame* frame = small_frames_.take();
+  frame->header = header;
+  if (header.is_answer() && answers_.queued(now_ns()))
+    lane_->hold_reading(ReadHold::kUnreadAnswers);
+  lane_->queue(frame);
+}
+
 // ---- reports -----------------------------------------------------------------------------
 
 std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
-  const Outstanding* oldest = nullptr;
-  for (const Outstanding& entry : outstanding_)
-    if (entry.used && (oldest == nullptr || entry.since < oldest->since)) oldest = &entry;
+  const ChunkOut* oldest = window_.oldest();
   if (oldest == nullptr || now - oldest->since < age) return {};
   uint64_t offset = 0;
   if (oldest->transfer)
@@ -516,8 +258,8 @@ std::string PeerLane::describe_stall(Nanos now, Nanos age) const {
       "{} ms; {} chunks outstanding, {} bytes sent, peer says it has received {} "
       "payload bytes",
       index_, lane_->remote(), oldest->transfer_id, oldest->chunk, offset, oldest->bytes,
-      oldest->frame ? "not yet out" : "awaiting the answer", (now - oldest->since) / kMilli, used_,
-      lane_->counters().bytes_out.load(), peer_received());
+      oldest->frame ? "not yet out" : "awaiting the answer", (now - oldest->since) / kMilli,
+      window_.used(), lane_->counters().bytes_out.load(), peer_received());
 }
 
 // ---- pools ---------------------------------------------------------------------------------

@@ -10,9 +10,12 @@
 
 #include "base/caught.h"
 #include "base/line_limit.h"
+#include "engine/answer_flow.h"
+#include "engine/chunk_window.h"
 #include "engine/lane_load.h"
 #include "engine/lane_moves.h"
 #include "engine/notice_ledger.h"
+#include "engine/notices_behind.h"
 #include "engine/pool.h"
 #include "engine/shared.h"
 #include "engine/transfer.h"
@@ -25,36 +28,6 @@ class Fence;
 class Peer;
 struct Notice;
 using LanesKept = std::shared_ptr<const void>;  // see lane_set.h
-
-// Chunks of one transfer that followed each other on a lane. Both ends count the same way.
-struct ChunksInARow {
-  uint64_t transfer = 0;
-  uint32_t chunks = 0;
-
-  void add(uint64_t id) {
-    chunks = id == transfer ? chunks + 1 : 1;
-    transfer = id;
-  }
-  bool are(uint64_t id, uint32_t count) const {
-    return count > 0 && transfer == id && chunks == count;
-  }
-};
-
-// Notifications behind data that a lane brought, and what became of the last ones: for the peer, if
-// our answers are lost with the lane.
-struct NoticesBrought {
-  uint64_t count = 0;
-  uint64_t delivered = 0;  // a bit each, the lowest one is the last
-
-  void add(bool was_delivered) {
-    ++count;
-    delivered = delivered << 1 | (was_delivered ? 1 : 0);
-  }
-  bool has(uint64_t number) const {
-    return number < count && count - 1 - number < 64 &&
-           (delivered >> (count - 1 - number) & 1) != 0;
-  }
-};
 
 class PeerLane final : public LaneSink {
  public:
@@ -103,7 +76,7 @@ class PeerLane final : public LaneSink {
   // none.
   void deal(ChunkWork work);
   bool idle() const { return load_.idle(); }
-  double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes per ns; 0: unknown
+  double rate() const { return window_.rate(); }  // bytes per ns; 0: unknown
   // Equal for lanes on the same interface.
   size_t rail() const { return rail_.load(std::memory_order_relaxed); }
   bool peer_is_here() const { return lane_->peer_is_here(); }
@@ -117,7 +90,7 @@ class PeerLane final : public LaneSink {
     return counters.last_receive.load(std::memory_order_relaxed);
   }
   // Since when the peer has not read its answers, so that we do not read it; 0: it does.
-  Nanos unread_since() const { return unread_since_.load(std::memory_order_relaxed); }
+  Nanos unread_since() const { return answers_.unread_since(); }
   uint64_t bytes_heard() const {
     return lane_->counters().bytes_in.load(std::memory_order_relaxed);
   }
@@ -132,7 +105,7 @@ class PeerLane final : public LaneSink {
   // is about to send. With the peer's lock held.
   bool takes_notice_behind(const TransferState& transfer) const;
   // Of a closed lane: any thread that knows that it is.
-  const NoticesBrought& notices_brought() const { return notices_brought_; }
+  const NoticesBrought& notices_brought() const { return behind_.brought; }
   // Stops touching the memory of this post of the transfer. The answer to a WRITE that is out is
   // still due; data of a READ is dropped. Returns how many moves still touch the memory.
   size_t stop(const TransferState& transfer, uint64_t post);
@@ -166,52 +139,25 @@ class PeerLane final : public LaneSink {
   tcpx_code on_unmapped(RxChunk* chunk, const void* at) override;
   void on_sent(TxFrame* frame) override;
   void fill() override;
-  bool awaits_answer() const override { return used_ > 0 || !behind_.empty(); }
+  bool awaits_answer() const override { return window_.used() > 0 || !behind_.out.empty(); }
   void on_settled(const Status& status) override;
   Work on_idle() override { return nothing_moves() ? Work::kNone : advance_idle(); }
   void on_down(const Status& status) noexcept override;
 
  private:
-  // A chunk of ours that this lane carries.
-  struct Outstanding {
-    bool used = false;
-    std::shared_ptr<TransferState> transfer;  // null: a READ that was given up
-    uint64_t transfer_id = 0;
-    uint32_t chunk = 0;
-    uint64_t bytes = 0;
-    Nanos since = 0;
-    TxFrame* frame = nullptr;    // until it is out
-    RxChunk* landing = nullptr;  // READ: its data is arriving or being moved into place
-    uint64_t copied = 0;
-    bool is_read = false;
-    bool answered = false;  // settled when `frame` is out
-    tcpx_code answer = TCPX_OK;
-  };
-
   static constexpr Nanos kMovePatience = 10 * kSecond;
-  // What the peer can tell of a lane that is lost; and what is sent in vain if a chunk was refused.
-  static constexpr size_t kMostBehind = 64, kLongestBehind = 64u << 10;
-
-  // Answers that wait to be sent at most. A peer that follows the protocol never has so many
-  // questions without an answer on a lane: its window, notifications by themselves and behind data,
-  // a ping and lanes that it lost. So two of them that ask each other as much as they can never
-  // stop reading each other.
-  size_t most_answers() const {
-    return outstanding_.size() + NoticeLedger::kMostOut + kMostBehind + wire::kMaxLanes + 16;
-  }
-
   uint32_t serving() const { return load_.serving.load(std::memory_order_relaxed); }
   template <class Mine>
   size_t stop_if(Mine&& mine);
   void look_at_fences() noexcept;
   // Our chunks.
   uint64_t send_chunk(ChunkWork work);
-  Outstanding* find(uint64_t transfer_id, uint32_t chunk);
-  void settle(Outstanding& entry, tcpx_code code);
-  bool may_hold_more() const;
-  void learn_rate(uint64_t bytes);
+  void chunk_sent(ChunkOut& entry);
+  void settle(ChunkOut& entry, tcpx_code code);
   Status answer_received(const wire::Header& header);
   Status data_head(const wire::Header& header, RxChunk* chunk);
+  void data_comes_later(const wire::Header& header);
+  void data_placed(const RxChunk& chunk);
   // The peer's chunks.
   Status serve_read(const wire::Header& header, std::span<const wire::Piece> pieces);
   tcpx_code resolve(const wire::Header& header, std::span<const wire::Piece> pieces,
@@ -225,6 +171,9 @@ class PeerLane final : public LaneSink {
   // Moves.
   bool may_take_chunk() { return !moves_.enabled() || may_take_chunk_staged(); }
   bool may_take_chunk_staged();
+  bool stages(const TxFrame& frame) const {
+    return !frame.payload.empty() && moves_.stages(frame.place);
+  }
   void queue_payload(TxFrame* frame);
   void placed(RxChunk* chunk);
   bool nothing_moves() const {
@@ -239,10 +188,8 @@ class PeerLane final : public LaneSink {
   // Small frames.
   void send_ping();
   void send_small(wire::Header header);
-  void answer_queued();
-  void answer_sent();
   void send_notice(std::shared_ptr<Notice> notice);
-  void send_notice_behind(std::shared_ptr<Notice> notice, const Outstanding& last_chunk);
+  void send_notice_behind(std::shared_ptr<Notice> notice, const ChunkOut& last_chunk);
   void queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice);
   void notice_head(RxChunk* chunk);
   void notice_received(RxChunk* chunk);
@@ -277,21 +224,15 @@ class PeerLane final : public LaneSink {
   bool wants_slot_ = false;       // a head that has none waits in the lane
   bool wants_send_slot_ = false;  // a chunk may wait for one in its queue
 
-  std::vector<Outstanding> outstanding_;             // window entries
+  ChunkWindow window_;                               // ours
   std::vector<ChunkWork> lost_writes_, lost_reads_;  // room for what was outstanding at the end
-  uint32_t used_ = 0;
-  uint32_t writes_in_ = 0;  // of the peer, not answered
-  size_t answers_ = 0;      // queued
-  std::atomic<Nanos> unread_since_{0};
+  uint32_t writes_in_ = 0;                           // of the peer, not answered
+  AnswerFlow answers_;
+  NoticesBehind behind_;
   LaneMoves moves_;
   std::vector<std::shared_ptr<Fence>> fences_;  // that wait for something of this lane
   std::atomic<Nanos> ending_since_{0};          // closed, with moves under way
   uint64_t payload_received_ = 0;
-  std::atomic<double> rate_{0};  // smoothed; written in the exclusive section
-  uint64_t held_bytes_ = 0;      // outstanding
-  Nanos busy_since_ = 0;         // when there was something outstanding again
-  Nanos measured_since_ = 0;     // of answered_bytes_
-  uint64_t answered_bytes_ = 0;
 
   Pool<TxFrame> chunk_frames_;  // kWrite, kRead, kData: at most two windows
   Pool<TxFrame> small_frames_;  // all others: answers, and what we are owed one for
@@ -299,10 +240,6 @@ class PeerLane final : public LaneSink {
   std::vector<wire::Piece> scratch_;
   std::map<TxFrame*, std::shared_ptr<Notice>> notice_frames_;
 
-  ChunksInARow sent_, placed_;        // WRITEs, ours and the peer's
-  std::vector<NoticeBehind> behind_;  // without an answer, in order
-  uint64_t behind_answered_ = 0;      // those before them
-  NoticesBrought notices_brought_;
   LineLimit unmapped_lines_{"chunks met memory that is not mapped any more"};
   LineLimit copy_lines_{"copies for the peer failed"};
 };

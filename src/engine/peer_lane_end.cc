@@ -25,7 +25,7 @@ tcpx_code PeerLane::memory_gone(const wire::Header& header, bool ours, const voi
       "memory at {} is not mapped any more, but registered ({} bytes from {}); deregister a "
       "region before its memory is freed",
       at, known ? region.length : 0, static_cast<const void*>(region.base));
-  Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
+  ChunkOut* entry = ours ? window_.find(header.transfer, header.chunk) : nullptr;
   if (entry != nullptr && entry->transfer != nullptr)
     peer_.transfers().fail(entry->transfer, entry->transfer_id,
                            transfer_error(TCPX_MEMORY_GONE, text));
@@ -65,19 +65,14 @@ void PeerLane::on_down(const Status& status) noexcept {
 void PeerLane::ended(const Status& status) noexcept {
   quietly([&] { advance_moves(); });  // those that waited behind others
   wants_slot_ = wants_send_slot_ = false;
-  for (Outstanding& entry : outstanding_) {
-    if (!entry.used) continue;
+  window_.give_up_all([this](ChunkOut& entry) {
     shared_.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
-    if (entry.transfer) {
-      // A WRITE may still sit in the peer's receive buffer and land: it is sent again only after
-      // the peer has closed its end. A READ can be asked again at once.
-      auto& list = entry.is_read ? lost_reads_ : lost_writes_;
-      list.push_back({std::move(entry.transfer), entry.transfer_id, entry.chunk});
-    }
-    entry = {};
-  }
-  used_ = 0;
-  held_bytes_ = 0;
+    if (entry.transfer == nullptr) return;
+    // A WRITE may still sit in the peer's receive buffer and land: it is sent again only after
+    // the peer has closed its end. A READ can be asked again at once.
+    auto& list = entry.is_read ? lost_reads_ : lost_writes_;
+    list.push_back({std::move(entry.transfer), entry.transfer_id, entry.chunk});
+  });
   load_.in_flight.store(0, std::memory_order_relaxed);
   notice_frames_.clear();
   chunk_frames_.each([this](TxFrame* frame) { moves_.give_back(frame); });
@@ -85,7 +80,7 @@ void PeerLane::ended(const Status& status) noexcept {
   chunk_frames_.drain();
   small_frames_.drain();
   chunks_.drain();
-  UnconfirmedWrites unconfirmed{std::move(lost_writes_), std::move(behind_), behind_answered_};
+  UnconfirmedWrites unconfirmed{std::move(lost_writes_), std::move(behind_.out), behind_.answered};
   peer_.or_fail([&] {
     peer_.lost_lanes().lost(*this, status, std::move(unconfirmed), std::move(lost_reads_));
   });

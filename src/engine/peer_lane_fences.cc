@@ -64,12 +64,12 @@ size_t PeerLane::stop_if(Mine&& mine) {
     peer_.transfers().settle(work, TCPX_CANCELLED, "the caller");
   }
   size_t moving = 0;
-  for (Outstanding& entry : outstanding_) {
-    if (!entry.used || !mine(entry.transfer, entry.transfer_id)) continue;
+  window_.each([&](ChunkOut& entry) {
+    if (!mine(entry.transfer, entry.transfer_id)) return;
     if ((entry.landing != nullptr && entry.landing->move != 0) ||
         (entry.frame != nullptr && entry.frame->move != 0)) {
-      ++moving;  // a move cannot be called back: the caller comes again
-      continue;
+      ++moving;  // a move cannot be called back
+      return;
     }
     if (entry.landing != nullptr && !entry.landing->discard) {
       entry.landing->discard = true;
@@ -78,22 +78,22 @@ size_t PeerLane::stop_if(Mine&& mine) {
     }
     if (entry.landing != nullptr && entry.landing->slot == nullptr && lane_->holds(entry.landing)) {
       ++moving;
-      continue;
+      return;
     }
     TxFrame* frame = entry.frame;
     if (frame != nullptr && lane_->unqueue(frame)) {
       entry.frame = nullptr;
       drop_frame(frame);
       settle(entry, TCPX_CANCELLED);  // never left: settled here and now
-      continue;
+      return;
     }
     if (frame != nullptr && !entry.is_read && !lane_->abandon(frame, TCPX_CANCELLED) &&
         frame->slot == nullptr) {
       ++moving;
-      continue;
+      return;
     }
     if (entry.is_read) entry.transfer.reset();
-  }
+  });
   return moving;
 }
 

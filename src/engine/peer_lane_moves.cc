@@ -30,7 +30,7 @@ bool PeerLane::may_take_chunk_staged() {
 
 // Out of its memory first, where that is not the lane's to read.
 void PeerLane::queue_payload(TxFrame* frame) {
-  if (frame->payload.empty() || !moves_.stages(frame->place)) return lane_->queue(frame);
+  if (!stages(*frame)) return lane_->queue(frame);
   moves_.fill(frame);
   loop_.make_waiting(lane_->source_index());
 }
@@ -70,25 +70,28 @@ void PeerLane::advance_moves() {
 }
 
 void PeerLane::filled(TxFrame* frame, const std::string& failed) {
-  if (open() && failed.empty()) return lane_->queue(frame);
   const wire::Header header = frame->header;
   const bool ours = header.type == wire::FrameType::kWrite;
+  ChunkOut* entry = ours ? window_.find(header.transfer, header.chunk) : nullptr;
+  if (open() && failed.empty()) {
+    if (entry != nullptr) entry->state.step(ChunkOut::State::kQueued);
+    return lane_->queue(frame);
+  }
   if (!ours) load_.serving.fetch_sub(1, std::memory_order_relaxed);
-  Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
   if (entry != nullptr) entry->frame = nullptr;
   drop_frame(frame);
   if (failed.empty()) return;  // the lane has ended: its chunks go elsewhere
   const tcpx_code code = copy_failed(header, ours, failed);
   if (!ours) refuse_read(header, code);
   if (entry != nullptr) {
-    sent_ = {};  // what follows is not behind it
+    behind_.sent = {};  // what follows is not behind it
     settle(*entry, code);
   }
 }
 
 // Of our own transfers: they end and say why. Of the peer's only the code gets there.
 tcpx_code PeerLane::copy_failed(const wire::Header& header, bool ours, const std::string& why) {
-  Outstanding* entry = ours ? find(header.transfer, header.chunk) : nullptr;
+  ChunkOut* entry = ours ? window_.find(header.transfer, header.chunk) : nullptr;
   if (entry != nullptr && entry->transfer != nullptr)
     peer_.transfers().fail(entry->transfer, entry->transfer_id,
                            transfer_error(TCPX_COPY_FAILED, why));

@@ -80,19 +80,17 @@ void PeerLane::notice_received(RxChunk* chunk) {
 // Sent when the data is confirmed, a notification costs a round trip more: under NIXL 4 KiB took 19
 // us, now 12, 64 KiB 29 and 21. Beside the stream payload arrives in its own time.
 bool PeerLane::takes_notice_behind(const TransferState& transfer) const {
-  if (own_loop_ || transfer.plan.op != TCPX_WRITE || behind_.size() >= kMostBehind) return false;
+  if (own_loop_ || transfer.plan.op != TCPX_WRITE) return false;
   if (moves_.stages(transfer.plan.chunks.back().local)) return false;  // it would overtake the data
-  if (transfer.notice->bytes.size() > kLongestBehind) return false;
-  auto before = static_cast<uint32_t>(transfer.plan.chunks.size() - 1);
-  return before == 0 || sent_.are(transfer.id, before);
+  return behind_.may_follow(transfer, transfer.notice->bytes.size());
 }
 
-void PeerLane::send_notice_behind(std::shared_ptr<Notice> notice, const Outstanding& last_chunk) {
+void PeerLane::send_notice_behind(std::shared_ptr<Notice> notice, const ChunkOut& last_chunk) {
   TxFrame* frame = small_frames_.take();
   frame->header.type = wire::FrameType::kNotifyBehind;
   frame->header.transfer = last_chunk.transfer_id;
-  frame->header.chunk = sent_.chunks;
-  behind_.push_back({last_chunk.transfer, last_chunk.transfer_id});
+  frame->header.chunk = behind_.sent.chunks;
+  behind_.out.push_back({last_chunk.transfer, last_chunk.transfer_id});
   queue_notice(frame, std::move(notice));
 }
 
@@ -102,8 +100,8 @@ void PeerLane::notice_behind_received(RxChunk* chunk) {
   ack.transfer = chunk->header.transfer;
   const wire::NoticeVerdict verdict = take_notice_behind(chunk);
   ack.status = static_cast<uint16_t>(verdict);
-  notices_brought_.add(verdict == wire::NoticeVerdict::kDelivered);
-  placed_ = {};  // once only
+  behind_.brought.add(verdict == wire::NoticeVerdict::kDelivered);
+  behind_.placed = {};  // once only
   send_small(ack);
   drop_chunk(chunk);
 }
@@ -111,21 +109,21 @@ void PeerLane::notice_behind_received(RxChunk* chunk) {
 wire::NoticeVerdict PeerLane::take_notice_behind(RxChunk* chunk) {
   if (!moves_.none_placing() || bye_sent_) return wire::NoticeVerdict::kNotNow;
   if (chunk->discard) return verdict_of(chunk->refusal);
-  if (!placed_.are(chunk->header.transfer, chunk->header.chunk))
+  if (!behind_.placed.are(chunk->header.transfer, chunk->header.chunk))
     return wire::NoticeVerdict::kNotNow;
   return peer_.notices_in().arrived_behind(std::move(chunk->message),
                                            std::exchange(chunk->reserved, false));
 }
 
 Status PeerLane::notice_behind_answered(const wire::Header& header) {
-  if (behind_.empty() || behind_.front().transfer_id != header.transfer)
+  if (behind_.out.empty() || behind_.out.front().transfer_id != header.transfer)
     return peer_error(
         TCPX_PROTOCOL_ERROR,
         strf("answer for a notification behind transfer {}, which is not the next one",
              header.transfer));
-  NoticeBehind notice = std::move(behind_.front());
-  behind_.erase(behind_.begin());
-  ++behind_answered_;
+  NoticeBehind notice = std::move(behind_.out.front());
+  behind_.out.erase(behind_.out.begin());
+  ++behind_.answered;
   return peer_.transfers().notice_behind_answered(notice, header.verdict());
 }
 

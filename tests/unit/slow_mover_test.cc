@@ -293,5 +293,29 @@ TEST(SlowMovers, ALaneWithoutASlotIsNotSilent) {
   EXPECT_EQ(pair.remote, pair.local);
 }
 
+// A peer that has sent the data and then says that it could not: the transfer would end, and the
+// move land in memory that its owner has for itself again.
+TEST(SlowRead, IsNotEndedByALieWhileItsDataIsMoved) {
+  SlowPair pair(64 << 10, 8, 0, "1");
+  pair.prime(TCPX_READ, 1);
+  pair.source.held = true;
+  auto transfer = pair.post(TCPX_READ);
+  ASSERT_TRUE(pair.reaches(pair.source.begun, 1, transfer));
+  PeerLane* lane = *transfer->peer->lanes().begin();
+  wire::Header lie;
+  lie.type = wire::FrameType::kReadFailed;
+  lie.status = TCPX_OUT_OF_RANGE;
+  lie.transfer = transfer->id;
+  Status heard;
+  ASSERT_TRUE(lane->in_loop([&] { heard = lane->on_frame(lie, {}); }));
+  EXPECT_EQ(heard.code(), TCPX_PROTOCOL_ERROR) << heard.to_string();
+  EXPECT_TRUE(transfer->in_progress());
+  pair.source.held = false;
+  pair.wait(transfer);
+  pair.sync();
+  EXPECT_EQ(transfer->code.load(), TCPX_OK);
+  EXPECT_EQ(pair.local, pair.remote);
+}
+
 }  // namespace
 }  // namespace tcpx

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "engine/chunk_window.h"
 #include "engine/notice_ledger.h"
 #include "engine/session.h"
 #include "engine/transfer.h"
@@ -60,6 +61,7 @@ std::string documented(const std::string& heading) {
 
 TEST(Steps, TheDocumentHasTheTablesAsTheyAre) {
   EXPECT_EQ(documented("Transfer"), table_of<TransferRules>());
+  EXPECT_EQ(documented("Chunk on its way out"), table_of<ChunkOutRules>());
   EXPECT_EQ(documented("Session"), table_of<SessionRules>());
   EXPECT_EQ(documented("Notification"), table_of<NoticeRules>());
 }

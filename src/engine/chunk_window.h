@@ -1,0 +1,110 @@
+// Our chunks that a lane carries, from handed over to settled: at most a window of them, and no
+// more than the lane can move in a while at the rate it has shown. Pure, but for `rate`, which
+// anybody may read. In the exclusive section of the lane's loop.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/steps.h"
+#include "engine/transfer.h"
+
+namespace tcpx {
+
+struct RxChunk;
+struct TxFrame;
+
+struct ChunkOutRules {
+  enum class State : uint8_t {
+    kFree,
+    kFilling,   // its bytes are being moved out of memory that lanes cannot read
+    kQueued,    // with the lane, not all out yet
+    kAnswered,  // beside the stream it was there before our end of the path knew that it is out
+    kOut,       // its answer is due
+    kArriving,  // READ: its data is coming
+    kPlacing    // READ: its data is being moved into memory that lanes cannot write
+  };
+  static constexpr const char* kWhat = "a chunk on its way out";
+  using enum State;
+  static constexpr std::array kStates = {
+      Step{kFree, "free", {kFilling, kQueued}},
+      Step{kFilling, "filling", {kQueued, kFree}},
+      Step{kQueued, "queued", {kAnswered, kOut, kFree}},
+      Step{kAnswered, "answered", {kFree}},
+      Step{kOut, "out", {kArriving, kFree}},
+      Step{kArriving, "arriving", {kOut, kPlacing, kFree}},
+      Step{kPlacing, "placing", {kFree}},
+  };
+};
+
+// A chunk of ours that a lane carries.
+struct ChunkOut {
+  using State = ChunkOutRules::State;
+  Stepped<ChunkOutRules> state;
+  std::shared_ptr<TransferState> transfer;  // null: a READ that was given up
+  uint64_t transfer_id = 0;
+  uint32_t chunk = 0;
+  uint64_t bytes = 0;
+  Nanos since = 0;
+  TxFrame* frame = nullptr;    // until it is out
+  RxChunk* landing = nullptr;  // READ: its data is arriving or being moved into place
+  uint64_t copied = 0;
+  bool is_read = false;
+  tcpx_code answer = TCPX_OK;  // of kAnswered
+
+  bool used() const { return !(state == State::kFree); }
+};
+
+class ChunkWindow {
+ public:
+  enum class Pace {
+    kAdaptive,  // by the rate that the lane has shown
+    kWhole,     // the whole window
+    kOneByOne   // the next when the last one is answered
+  };
+  ChunkWindow(uint32_t size, Pace pace, uint64_t chunk_bytes)
+      : entries_(size), pace_(pace), chunk_bytes_(chunk_bytes) {}
+
+  size_t size() const { return entries_.size(); }
+  uint32_t used() const { return used_; }
+  double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes/ns; 0: unknown
+  bool may_hold_more() const;
+  // For this chunk; there is room, as may_hold_more has said.
+  ChunkOut& take(ChunkWork&& work, uint64_t bytes, bool is_read, ChunkOut::State state, Nanos now);
+  ChunkOut* find(uint64_t transfer_id, uint32_t chunk);
+  // It is settled, and its place free. What it was.
+  ChunkWork settle(ChunkOut& entry, bool well, Nanos now);
+  // The lane has ended: all that had no answer.
+  template <class F>
+  void give_up_all(F&& f) {
+    for (ChunkOut& entry : entries_) {
+      if (entry.used()) f(entry);
+      entry = {};
+    }
+    used_ = 0;
+    held_bytes_ = 0;
+  }
+  template <class F>
+  void each(F&& f) {
+    for (ChunkOut& entry : entries_)
+      if (entry.used()) f(entry);
+  }
+  const ChunkOut* oldest() const;
+
+ private:
+  void learn_rate(uint64_t bytes, Nanos now);
+
+  std::vector<ChunkOut> entries_;
+  const Pace pace_;
+  const uint64_t chunk_bytes_;
+  uint32_t used_ = 0;
+  uint64_t held_bytes_ = 0;
+  std::atomic<double> rate_{0};  // smoothed
+  Nanos busy_since_ = 0;         // when there was something outstanding again
+  Nanos measured_since_ = 0;     // of answered_bytes_
+  uint64_t answered_bytes_ = 0;
+};
+
+}  // namespace tcpx
