@@ -35,6 +35,7 @@ EngineCore::~EngineCore() {
     }
     say_goodbye(peers, peer_error(TCPX_SHUTDOWN, "the engine was destroyed"));
   });
+  if (door_) door_->stop();
   if (service_) service_->stop();
   size_t hung = end_all();  // also those that came meanwhile
   shared_.loops.clear();    // joins the threads
