@@ -128,7 +128,7 @@ wire::Hello Connector::hello() const {
   out.uid = host_.uid();
   out.target_uid = target_.uid;
   out.lanes = lanes_;
-  out.offers_net = host_.offers_net();
+  out.paths = host_.paths();
   out.chunk_bytes = host_.options().chunk_bytes;
   out.window = host_.options().window;
   out.epoch = peer_->shared().epoch.load();
@@ -191,10 +191,11 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
     return try_next();
   }
   const wire::Welcome& welcome = handshake.welcome();
-  if (host_.options().require_path == "net" && !welcome.uses_net)
+  if ((welcome.paths & host_.paths()) == 0)
     return give_up(peer_error(TCPX_PATH_UNAVAILABLE,
-                              "require_path is net, and the peer has no net "
-                              "path"));
+                              host_.options().require_path == "net"
+                                  ? "require_path is net, and the peer has no net path"
+                                  : "there is no path that both this engine and the peer allow"));
   session_ = welcome.session;
   peer_->established({handshake.challenge().uid, welcome.session, host_.options().chunk_bytes,
                       std::min(welcome.window, host_.options().window), handshake.session_key()},

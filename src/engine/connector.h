@@ -27,7 +27,7 @@ class ConnectorHost {
   virtual ~ConnectorHost() = default;
   virtual wire::Uid uid() const = 0;
   virtual const EngineOptions& options() const = 0;
-  virtual bool offers_net() const = 0;
+  virtual wire::PathMask paths() const = 0;  // that this engine has and allows
   virtual const std::vector<LocalAddress>& local_addresses() const = 0;
   virtual void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) = 0;
   virtual Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) = 0;

@@ -42,7 +42,8 @@ uint32_t cores() {
 EngineCore::EngineCore(Config config, Log log, Movers* movers)
     : config_(std::move(config)),
       shared_owner_(std::make_unique<EngineShared>()),
-      shared_(*shared_owner_) {
+      shared_(*shared_owner_),
+      doorkeeper_(shared_, [this](Guest guest) { return service_->greet(std::move(guest)); }) {
   shared_.options = config_.options;
   shared_.log = log;
   if (movers == nullptr && config_.options.stage_host) own_movers_ = std::make_unique<HostMovers>();
@@ -106,13 +107,29 @@ Status EngineCore::init() {
   if (Status status = init_listeners(&listeners); !status) return status;
   make_connection_info();
   if (Status status = init_loops(); !status) return status;
-  service_ = std::make_unique<Service>(
-      static_cast<ServiceOwner&>(*this),
-      Service::Settings{shared_.options.handshake_timeout, shared_.options.max_half_open});
+  say_hello(listeners.size());
+  return start_threads(std::move(listeners));
+}
+
+Status EngineCore::start_threads(std::vector<Fd> listeners) {
+  const EngineOptions& options = shared_.options;
+  service_ = std::make_unique<Service>(static_cast<ServiceOwner&>(*this), options.max_half_open);
   shared_.defer = [this](std::function<void()> task) { service_->defer(std::move(task)); };
   shared_.hurry = [this] { service_->hurry(); };
-  say_hello(listeners.size());
-  return service_->start(std::move(listeners));
+  if (Status status = service_->start(); !status) return status;
+  uint64_t salt = 0;
+  if (Status status = random_bytes({reinterpret_cast<uint8_t*>(&salt), sizeof salt}); !status)
+    return status;
+  door_ = std::make_unique<Door>(
+      doorkeeper_, static_cast<ServiceOwner&>(*this),
+      Door::Settings{options.handshake_timeout, options.max_half_open, salt});
+  return door_->start(std::move(listeners));
+}
+
+wire::PathMask EngineCore::paths() const {
+  const bool tcp = allows("tcp") && shared_.options.require_path != "net";
+  return static_cast<wire::PathMask>((tcp ? wire::kTcpPath : 0) |
+                                     (net_ != nullptr ? wire::kNetPath : 0));
 }
 
 Status EngineCore::init_listeners(std::vector<Fd>* listeners) {
@@ -220,21 +237,29 @@ void EngineCore::say_hello(size_t listeners) {
 std::shared_ptr<Peer> EngineCore::find_session(const wire::Hello& hello) {
   std::lock_guard lock(mu_);
   auto found = sessions_.find(hello.session);
-  std::shared_ptr<Peer> peer = found == sessions_.end() ? nullptr : found->second.lock();
-  if (peer == nullptr || peer->over() || peer->identity().uid != hello.uid) return nullptr;
-  return peer;
+  if (found == sessions_.end() || found->second.client != hello.uid) return nullptr;
+  std::shared_ptr<Peer> peer = found->second.peer.lock();
+  return peer == nullptr || peer->over() ? nullptr : peer;
 }
 
 Status EngineCore::key_for(const wire::Hello& hello, auth::Key* key) {
   if (hello.kind == wire::HelloKind::kNewSession) return keys_.key_of_client(hello.key_id, key);
-  std::shared_ptr<Peer> peer = find_session(hello);
-  if (peer == nullptr)
+  std::lock_guard lock(mu_);
+  auto found = sessions_.find(hello.session);
+  if (found == sessions_.end() || found->second.client != hello.uid)
     return lane_error(TCPX_NOT_FOUND, "a lane asked for a session that is not this client's");
-  *key = peer->identity().session_key;
+  *key = found->second.key;
   return {};
 }
 
-Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome) {
+void EngineCore::welcome_over(uint64_t session) noexcept {
+  std::lock_guard lock(mu_);
+  auto found = sessions_.find(session);
+  if (found != sessions_.end() && !found->second.has_peer) sessions_.erase(found);
+}
+
+Status EngineCore::welcome_for(const wire::Hello& hello, const auth::Key& session_key,
+                               wire::Welcome* welcome) {
   welcome->lanes = std::min(hello.lanes, wire::kMaxLanes);
   welcome->chunk_bytes = shared_.options.chunk_bytes;
   welcome->window =
@@ -242,11 +267,12 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
   welcome->name = shared_.options.name;
   welcome->epoch = shared_.epoch.load();
   welcome->addresses = advertised_;
-  welcome->uses_net = hello.offers_net && net_ != nullptr;
-  if (shared_.options.require_path == "net" && !welcome->uses_net)
+  welcome->paths = hello.paths & paths();
+  if (welcome->paths == 0)
     return peer_error(TCPX_PATH_UNAVAILABLE,
-                      "this side requires the net path, the client does not "
-                      "offer it");
+                      shared_.options.require_path == "net"
+                          ? "this side requires the net path, the client does not offer it"
+                          : "there is no path that both this engine and the client allow");
   if (hello.kind == wire::HelloKind::kJoinLane) {
     std::shared_ptr<Peer> peer = find_session(hello);
     if (peer == nullptr || !peer->may_join(hello.lane))
@@ -268,6 +294,8 @@ Status EngineCore::welcome_for(const wire::Hello& hello, wire::Welcome* welcome)
   if (Status status = random_bytes(random); !status) return status;
   memcpy(&welcome->session, random.data(), random.size());
   if (welcome->session == 0) welcome->session = 1;
+  std::lock_guard lock(mu_);
+  sessions_[welcome->session] = {hello.uid, session_key, {}, false};
   return {};
 }
 
@@ -321,7 +349,9 @@ void EngineCore::accepted(Handshake& handshake) {
   peer->start_epochs(hello.epoch, welcome.epoch);
   {
     std::lock_guard lock(mu_);
-    sessions_[welcome.session] = peer;
+    Session& session = sessions_[welcome.session];
+    session.peer = peer;
+    session.has_peer = true;
   }
   peer->or_fail([&] {
     if (Status status = adopt_lane(*peer, 0, handshake); !status) return peer->end(status);
@@ -337,44 +367,6 @@ void EngineCore::accepted(Handshake& handshake) {
   });
 }
 
-void EngineCore::refused(const Handshake& handshake, bool timed_out) {
-  EngineCounters& counters = shared_.counters;
-  tcpx_code code = handshake.status().code();
-  if (timed_out)
-    counters.handshake_timeouts.fetch_add(1);
-  else
-    counters.handshakes_refused.fetch_add(1);
-  if (code == TCPX_AUTH_FAILED) counters.auth_failures.fetch_add(1);
-  // A port scan or health check that says nothing is not worth a line; nor is the hundredth
-  // stranger.
-  if ((handshake.heard() || timed_out) && refusal_lines_.allow(now_ns(), shared_.log))
-    shared_.log.warn("refused a connection from {}: {}", handshake.remote(),
-                     handshake.status().to_string());
-}
-
-void EngineCore::crowded(size_t evicted) {
-  EngineCounters& counters = shared_.counters;
-  if (evicted == 0) counters.half_open_refused.fetch_add(1);
-  counters.half_open_evicted.fetch_add(evicted);
-  if (crowd_lines_.allow(now_ns(), shared_.log))
-    shared_.log.warn(
-        "{} connections wait to prove themselves (max_half_open): {}; so far {} were closed to "
-        "make room and {} turned away. A port scan, or more clients at once than max_half_open",
-        shared_.options.max_half_open,
-        evicted == 0 ? "a new one was turned away"
-                     : strf("the {} least likely to do it were closed", evicted),
-        counters.half_open_evicted.load(), counters.half_open_refused.load());
-}
-
-void EngineCore::cannot_accept(int err, Nanos pause) {
-  shared_.counters.accept_failures.fetch_add(1);
-  if (accept_lines_.allow(now_ns(), shared_.log))
-    shared_.log.error(
-        "no new connection can be accepted, trying again in {}: {}. Peers that are connected go "
-        "on; raise the limit of open files (ulimit -n) if that is what is missing",
-        format_time(pause), Status::system(err, TCPX_BLAST_ENGINE, "accept").text());
-}
-
 std::string EngineCore::interface_of(int fd) const {
   wire::Address here = local_address_of(fd);
   for (const LocalAddress& local : all_addresses_)
@@ -387,6 +379,10 @@ bool EngineCore::on_this_host(const wire::Address& address) const {
                      [&](const LocalAddress& local) { return local.address.ip == address.ip; });
 }
 
+bool EngineCore::takes_net(const wire::Welcome& welcome) const {
+  return (welcome.paths & paths() & wire::kNetPath) != 0;
+}
+
 LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& handshake) {
   TcpLane::Settings settings;
   // What is longer than our own limit is discarded and answered, not a breach of the protocol.
@@ -396,7 +392,7 @@ LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& hand
   settings.socket_buffer = shared_.options.socket_buffer;
   settings.same_host = on_this_host(remote_address_of(handshake.fd()));
   auto fd = std::make_shared<Fd>(handshake.take_fd());
-  const net::NetPath* net = handshake.welcome().uses_net ? net_.get() : nullptr;
+  const net::NetPath* net = takes_net(handshake.welcome()) ? net_.get() : nullptr;
   return [settings, fd, net, index, key = peer.identity().session_key](Loop& loop, LaneSink& sink) {
     return std::make_unique<TcpLane>(
         loop, sink, std::move(*fd), settings,
@@ -405,7 +401,7 @@ LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& hand
 }
 
 Status EngineCore::adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) {
-  bool beside = handshake.welcome().uses_net && net_ != nullptr;
+  const bool beside = takes_net(handshake.welcome());
   return peer.add_lane(index, lane_factory(peer, index, handshake), beside);
 }
 
@@ -445,13 +441,6 @@ Nanos EngineCore::tick(Nanos now) {
   Nanos next = now + (any ? kTick : kIdleTick);
   for (auto& connector : connectors_) next = std::min(next, connector->wants_tick());
   return next;
-}
-
-void EngineCore::failed(const char* what, const Status& status) noexcept {
-  quietly([&] {
-    if (failure_lines_.allow(now_ns(), shared_.log))
-      shared_.log.warn("{}: {}; going on", what, status.to_string());
-  });
 }
 
 // For who asks again and again without a transfer of its own, e.g. for notifications: where cores

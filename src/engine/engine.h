@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/line_limit.h"
 #include "config/options.h"
 #include "engine/connector.h"
+#include "engine/doorkeeper.h"
 #include "engine/peer.h"
 #include "engine/shared.h"
 #include "path/net/net_path.h"
@@ -72,6 +72,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void remember_if_held_locked(const std::shared_ptr<Peer>& peer);
   std::shared_ptr<Peer> find_session(const wire::Hello& hello);
   Status start_connecting(ConnectTarget target, uint64_t* peer);
+  bool takes_net(const wire::Welcome& welcome) const;  // beside the stream of its lane
   LaneFactory lane_factory(Peer& peer, uint32_t index, Handshake& handshake);
   std::string interface_of(int fd) const;
   bool on_this_host(const wire::Address& address) const;
@@ -90,28 +91,30 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   static Status fence(const std::vector<std::shared_ptr<Peer>>& peers,
                       const Fence::Question& question, Nanos close_at, Nanos give_up);
   size_t end_all() noexcept;
-  // Service thread. The last two are about a state that lasts.
-  LineLimit refusal_lines_{"connections were refused"};
-  LineLimit crowd_lines_{"times half-open connections were closed or turned away", 1};
-  LineLimit accept_lines_{"times no connection could be accepted", 2};
-  LineLimit failure_lines_{"things could not be done for a peer"};
+  Status start_threads(std::vector<Fd> listeners);
 
-  // HandshakeHost, ServiceOwner, ConnectorHost: service thread.
+  // GreetingHost: any thread.
   bool requires_auth() const override { return shared_.options.auth; }
   wire::Uid uid() const override { return uid_; }
   Status key_for(const wire::Hello& hello, auth::Key* key) override;
-  Status welcome_for(const wire::Hello& hello, wire::Welcome* welcome) override;
+  // HandshakeHost, ServiceOwner, ConnectorHost: service thread.
+  Status welcome_for(const wire::Hello& hello, const auth::Key& session_key,
+                     wire::Welcome* welcome) override;
+  void welcome_over(uint64_t session) noexcept override;
   void accepted(Handshake& handshake) override;
-  void refused(const Handshake& handshake, bool timed_out) override;
-  void crowded(size_t evicted) override;
-  void cannot_accept(int err, Nanos pause) override;
+  void refused(const Handshake& handshake, bool timed_out) override {
+    doorkeeper_.refused(handshake, timed_out);
+  }
+  void crowded(size_t evicted) override { doorkeeper_.crowded(evicted); }
   Nanos tick(Nanos now) override;
-  void failed(const char* what, const Status& status) noexcept override;
+  void failed(const char* what, const Status& status) noexcept override {
+    doorkeeper_.failed(what, status);
+  }
   void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) override;
   Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) override;
   const std::vector<LocalAddress>& local_addresses() const override { return chosen_; }
   const EngineOptions& options() const override { return shared_.options; }
-  bool offers_net() const override { return net_ != nullptr; }
+  wire::PathMask paths() const override;
   void connected(const std::shared_ptr<Peer>& peer) override;
 
   Config config_;
@@ -125,14 +128,24 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::vector<wire::Address> advertised_;
   std::vector<uint8_t> connection_info_;
   std::unique_ptr<Service> service_;
+  Doorkeeper doorkeeper_;
+  std::unique_ptr<Door> door_;
   std::unique_ptr<net::NetPath> net_;  // null: there is none
   std::string no_net_;                 // why
 
   std::mutex mu_;  // below; never held while entering a loop
   bool shutting_down_ = false;
   std::map<uint64_t, std::shared_ptr<Peer>> peers_;
-  std::vector<std::shared_ptr<Peer>> held_peers_;     // gone, but their lanes are not yet
-  std::map<uint64_t, std::weak_ptr<Peer>> sessions_;  // inbound, by session id
+  std::vector<std::shared_ptr<Peer>> held_peers_;  // gone, but their lanes are not yet
+  // Inbound ones, by their number. Lanes may join one from the moment its Welcome is sent, which is
+  // before there is a peer.
+  struct Session {
+    wire::Uid client{};
+    auth::Key key;
+    std::weak_ptr<Peer> peer;
+    bool has_peer = false;  // or had: it may be gone
+  };
+  std::map<uint64_t, Session> sessions_;
   uint64_t next_peer_ = 1;
   std::deque<uint64_t> arrivals_;  // for accept()
   std::condition_variable arrived_;

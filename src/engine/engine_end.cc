@@ -36,6 +36,7 @@ EngineCore::~EngineCore() {
     }
     say_goodbye(peers, peer_error(TCPX_SHUTDOWN, "the engine was destroyed"), kGoodbyePatience);
   });
+  if (door_) door_->stop();
   if (service_) service_->stop();
   size_t hung = end_all();  // also those that came meanwhile
   shared_.loops.clear();    // joins the threads

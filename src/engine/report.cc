@@ -79,7 +79,7 @@ Json peer_json(Peer& peer) {
           {"lanes", lanes}};
 }
 
-Json engine_json(const EngineCounters& c, EngineShared& shared, uint32_t half_open) {
+Json engine_json(const EngineCounters& c, EngineShared& shared, size_t half_open) {
   auto get = [](const std::atomic<uint64_t>& value) { return value.load(); };
   uint64_t sleeps = 0;
   Json cpus = Json::array();
@@ -228,11 +228,12 @@ std::string EngineCore::counters_json() {
   }
   Json list = Json::array();
   for (auto& peer : peers) list.push_back(peer_json(*peer));
-  Json out = {{"schema", 1},
-              {"version", kVersion},
-              {"engine_id", to_hex(uid_)},
-              {"engine", engine_json(shared_.counters, shared_, service_->half_open())},
-              {"peers", list}};
+  Json out = {
+      {"schema", 1},
+      {"version", kVersion},
+      {"engine_id", to_hex(uid_)},
+      {"engine", engine_json(shared_.counters, shared_, service_->half_open() + door_->visitors())},
+      {"peers", list}};
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -25,12 +25,18 @@ constexpr size_t kLabelBytes = 24;
 constexpr std::string_view kEngineKeyLabel = "tcpx-p2p engine key   v1";
 constexpr std::string_view kKeyIdLabel = "tcpx-p2p key id       v1";
 constexpr std::string_view kSessionKeyLabel = "tcpx-p2p session key  v1";
+constexpr std::string_view kKnockLabel = "tcpx-p2p knock        v1";
 constexpr std::string_view kClientProofLabel = "tcpx-p2p client proof v1";
 constexpr std::string_view kServerProofLabel = "tcpx-p2p server proof v1";
 constexpr std::string_view kWelcomeMacLabel = "tcpx-p2p welcome mac  v1";
 static_assert(kEngineKeyLabel.size() == kLabelBytes && kKeyIdLabel.size() == kLabelBytes &&
-              kSessionKeyLabel.size() == kLabelBytes && kClientProofLabel.size() == kLabelBytes &&
-              kServerProofLabel.size() == kLabelBytes && kWelcomeMacLabel.size() == kLabelBytes);
+              kKnockLabel.size() == kLabelBytes && kSessionKeyLabel.size() == kLabelBytes &&
+              kClientProofLabel.size() == kLabelBytes && kServerProofLabel.size() == kLabelBytes &&
+              kWelcomeMacLabel.size() == kLabelBytes);
+
+constexpr const char* kClientHoldsNoSecret =
+    "the engine that connected does not hold the secret: its auth_key differs, or it uses "
+    "connection info from an earlier run of this engine";
 
 std::span<const uint8_t> as_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -123,6 +129,23 @@ Status derive_session_key(const Key& engine_key, HelloBytes hello, ChallengeByte
   return {};
 }
 
+Status make_knock(const Key& key, KnockedBytes hello, wire::Knock* out) {
+  std::array<uint8_t, kLabelBytes + wire::kKnockedBytes> message;
+  std::copy(hello.begin(), hello.end(),
+            std::copy(kKnockLabel.begin(), kKnockLabel.end(), message.begin()));
+  wire::Digest digest;
+  if (!wire::hmac_sha256(key.bytes(), message, &digest)) return no_hmac();
+  std::copy_n(digest.begin(), out->size(), out->begin());
+  return {};
+}
+
+Status check_knock(const Key& key, HelloBytes hello) {
+  wire::Knock expected;
+  if (Status s = make_knock(key, hello.first<wire::kKnockedBytes>(), &expected); !s) return s;
+  if (wire::equal_constant_time(expected, hello.last<wire::kKnockBytes>())) return {};
+  return peer_error(TCPX_AUTH_FAILED, kClientHoldsNoSecret);
+}
+
 Status make_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes challenge,
                   wire::ProofBytes* out) {
   const std::string_view label = role == Role::kServer ? kServerProofLabel : kClientProofLabel;
@@ -141,9 +164,7 @@ Status check_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes c
                       "the engine that answered does not hold the secret: its auth_key differs, "
                       "the connection info is from an earlier run of it, or it is another program");
   }
-  return peer_error(TCPX_AUTH_FAILED,
-                    "the engine that connected does not hold the secret: its auth_key differs, or "
-                    "it uses connection info from an earlier run of this engine");
+  return peer_error(TCPX_AUTH_FAILED, kClientHoldsNoSecret);
 }
 
 Status make_welcome_mac(const Key& session_key, HelloBytes hello, ChallengeBytes challenge,

@@ -66,6 +66,8 @@ class Secret {
 };
 
 using HelloBytes = std::span<const uint8_t, wire::kHelloBytes>;
+// A Hello as it is on the wire, without its knock.
+using KnockedBytes = std::span<const uint8_t, wire::kKnockedBytes>;
 // A Challenge as it is on the wire, without its proof.
 using ChallengeBytes = std::span<const uint8_t, wire::kChallengeSignedBytes>;
 
@@ -85,6 +87,10 @@ Status derive_engine_key(std::span<const uint8_t> secret, Key* out);
 Status make_key_id(const Key& engine_key, uint64_t* out);
 Status derive_session_key(const Key& engine_key, HelloBytes hello, ChallengeBytes challenge,
                           Key* out);
+// The client's sign that it holds `key`, which it will have to prove: not worth a proof, since a
+// hello can be said again by whoever saw it.
+Status make_knock(const Key& key, KnockedBytes hello, wire::Knock* out);
+Status check_knock(const Key& key, HelloBytes hello);
 Status make_proof(const Key& key, Role role, HelloBytes hello, ChallengeBytes challenge,
                   wire::ProofBytes* out);
 // Checks what a peer in `role` sent. TCPX_AUTH_FAILED says what is likely wrong and how to mend it.

@@ -17,17 +17,18 @@ namespace tcpx {
 enum class Standing : uint8_t {
   kSilent,     // nothing
   kSpoke,      // less than a hello
-  kSaidHello,  // anybody can
-  kJoining,    // names a session that there is, which strangers cannot
+  kSaidHello,  // with a knock, which whoever saw one can repeat; anybody with auth=off
+  kJoining,    // the same with the key of a session
   kProved      // never has to leave
 };
 
 // Whom a share of the places belongs to: an IPv4 address, an IPv6 network of 64 bits.
 using Source = std::array<uint8_t, 16>;
 Source source_of(const wire::Address& address);
+uint64_t hash_of(const Source& source, uint64_t salt);
 
 struct Visitor {
-  int fd = -1;
+  uint32_t id = 0;  // the caller's
   Source source{};
   Standing standing = Standing::kSilent;
   Nanos since = 0;  // its last step forward
@@ -48,10 +49,10 @@ constexpr Nanos visitor_grace(Standing standing) {
 // Without pressure a visitor has handshake_timeout; with it, this.
 inline constexpr Nanos kVisitorPatience = 1 * kSecond;
 
-// The fds of those that leave; none if all are too new or proved: then the newcomer is turned away.
+// The ids of those that leave; none if all are too new or proved: then the newcomer is turned away.
 // All who have stood still for kVisitorPatience go. If nobody has, a sixteenth goes (so that a
 // large table is not searched for every newcomer): of sources with more than a sixteenth of the
 // places first, those with most in front; then the ones of lowest standing, of these the oldest.
-std::vector<int> choose_leaving(std::span<const Visitor> visitors, Nanos now);
+std::vector<uint32_t> choose_leaving(std::span<const Visitor> visitors, Nanos now);
 
 }  // namespace tcpx

@@ -22,13 +22,16 @@ auth::ChallengeBytes signed_part(const std::array<uint8_t, wire::kChallengeBytes
 
 }  // namespace
 
-Handshake::Handshake(Fd fd, std::string remote, HandshakeHost& host, Nanos deadline)
+Handshake::Handshake(Fd fd, std::string remote, HandshakeHost& host, const Greeting& greeting,
+                     Nanos deadline)
     : fd_(std::move(fd)),
       host_(&host),
       deadline_(deadline),
-      step_(Step::kAwaitHello),
+      step_(Step::kGreeted),
       remote_(std::move(remote)),
-      in_need_(wire::kHelloBytes) {}
+      hello_(greeting.hello),
+      key_(greeting.key),
+      hello_bytes_(greeting.bytes) {}
 
 Handshake::Handshake(Fd fd, std::string remote, const wire::Hello& hello, const auth::Key& key,
                      Nanos deadline)
@@ -39,6 +42,11 @@ Handshake::Handshake(Fd fd, std::string remote, const wire::Hello& hello, const 
       remote_(std::move(remote)),
       hello_(hello),
       key_(key) {}
+
+Handshake::~Handshake() {
+  if (is_server() && hello_.kind == wire::HelloKind::kNewSession && welcome_.session != 0)
+    host_->welcome_over(welcome_.session);
+}
 
 template <size_t N, class Message>
 void Handshake::queue(const Message& message) {
@@ -60,7 +68,7 @@ Handshake::Progress Handshake::closed_by_peer(Status status) {
 
 Standing Handshake::standing() const {
   switch (step_) {
-    case Step::kAwaitHello: return in_got_ == 0 ? Standing::kSilent : Standing::kSpoke;
+    case Step::kGreeted:
     case Step::kSendChallenge:
     case Step::kAwaitProof:
       return hello_.kind == wire::HelloKind::kJoinLane ? Standing::kJoining : Standing::kSaidHello;
@@ -85,12 +93,7 @@ Handshake::Progress Handshake::step() {
       if (connecting_) return Progress::kMore;
     }
     if (out_at_ < out_size_) {
-      ssize_t sent =
-          send(fd_.get(), out_.data() + out_at_, out_size_ - out_at_, MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
-      if (sent < 0) return closed_by_peer(connection_error(errno));
-      out_at_ += static_cast<size_t>(sent);
-      if (out_at_ == out_size_) after_send();
+      if (Progress progress = flush(); progress != Progress::kDone) return progress;
       continue;
     }
     ssize_t got = recv(fd_.get(), in_.data() + in_got_, in_need_ - in_got_, MSG_DONTWAIT);
@@ -106,6 +109,19 @@ Handshake::Progress Handshake::step() {
   }
 }
 
+// kDone: all is out, and what comes next is expected.
+Handshake::Progress Handshake::flush() {
+  while (out_at_ < out_size_) {
+    ssize_t sent =
+        send(fd_.get(), out_.data() + out_at_, out_size_ - out_at_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
+    if (sent < 0) return closed_by_peer(connection_error(errno));
+    out_at_ += static_cast<size_t>(sent);
+  }
+  after_send();
+  return Progress::kDone;
+}
+
 Status Handshake::connection_error(int err) const {
   return peer_error(TCPX_CONNECT_FAILED, Status::system(err, TCPX_BLAST_PEER, remote_).text());
 }
@@ -114,6 +130,8 @@ Handshake::Progress Handshake::finish_connect() {
   int err = 0;
   socklen_t length = sizeof err;
   getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &err, &length);
+  // There was a connection, and it was taken back.
+  if (err == ECONNRESET || err == EPIPE) return closed_by_peer(connection_error(err));
   if (err != 0) return fail(connection_error(err));
   sockaddr_storage storage{};
   length = sizeof storage;
@@ -121,10 +139,20 @@ Handshake::Progress Handshake::finish_connect() {
     return Progress::kMore;  // still under way
   connecting_ = false;
   step_ = Step::kSendHello;
-  if (Status status = random_bytes(hello_.nonce); !status) return fail(status);
-  queue<wire::kHelloBytes>(hello_);
-  std::copy_n(out_.begin(), hello_bytes_.size(), hello_bytes_.begin());
+  if (Status status = say_hello(); !status) return fail(status);
   return Progress::kMore;
+}
+
+Status Handshake::say_hello() {
+  if (Status status = random_bytes(hello_.nonce); !status) return status;
+  wire::encode(hello_, hello_bytes_);
+  if (hello_.authenticated) {
+    auto knocked = std::span(hello_bytes_).first<wire::kKnockedBytes>();
+    if (Status status = auth::make_knock(key_, knocked, &hello_.knock); !status) return status;
+    wire::encode(hello_, hello_bytes_);
+  }
+  queue<wire::kHelloBytes>(hello_);
+  return {};
 }
 
 void Handshake::expect(Step step, size_t bytes) {
@@ -145,65 +173,38 @@ void Handshake::after_send() {
 
 void Handshake::after_receive() {
   switch (step_) {
-    case Step::kAwaitHello: return hello_received();
     case Step::kAwaitProof: return proof_received();
     case Step::kAwaitChallenge: return challenge_received();
     default: return welcome_received();
   }
 }
 
-// Tells the client why before hanging up.
-void Handshake::refuse_challenge(const Status& status) {
-  status_ = status;
-  challenge_ = {};
-  challenge_.status = static_cast<uint16_t>(status.code());
-  challenge_.authenticated = host_->requires_auth();
-  queue<wire::kChallengeBytes>(challenge_);
-  step_ = Step::kSendRefusal;
-}
-
-void Handshake::hello_received() {
-  heard_ = true;
-  std::span<const uint8_t, wire::kHelloBytes> bytes(in_.data(), wire::kHelloBytes);
-  std::copy(bytes.begin(), bytes.end(), hello_bytes_.begin());
-  Status status = wire::decode(bytes, &hello_);
-  // What is no hello at all gets no answer: a stranger learns nothing.
-  if (!status && status.code() != TCPX_VERSION_MISMATCH) {
-    fail(status);
-    return;
-  }
-  if (status) status = auth::check_mode(host_->requires_auth(), hello_.authenticated);
-  if (status && hello_.target_uid != wire::Uid{} && hello_.target_uid != host_->uid())
-    status = peer_error(TCPX_NOT_FOUND,
-                        "the client asked for another engine; its connection info "
-                        "is of an engine that has gone");
-  if (status) status = host_->key_for(hello_, &key_);
-  if (!status) return refuse_challenge(status);
-
-  challenge_ = {};
-  challenge_.uid = host_->uid();
-  challenge_.authenticated = host_->requires_auth();
-  if (status = random_bytes(challenge_.nonce); !status) {
-    fail(status);
-    return;
-  }
-  wire::encode(challenge_, challenge_bytes_);
-  if (host_->requires_auth())
-    status = auth::make_proof(key_, auth::Role::kServer, hello_bytes_,
-                              signed_part(challenge_bytes_), &challenge_.proof);
-  if (!status) {
-    fail(status);
-    return;
-  }
+Handshake::Progress Handshake::challenge_client() {
+  if (Status status = make_challenge(); !status) return fail(status);
   queue<wire::kChallengeBytes>(challenge_);
   step_ = Step::kSendChallenge;
+  return flush() == Progress::kFailed ? Progress::kFailed : Progress::kMore;
+}
+
+Status Handshake::make_challenge() {
+  challenge_ = {};
+  challenge_.version = wire::common_version(hello_.versions, {});
+  challenge_.uid = host_->uid();
+  challenge_.authenticated = host_->requires_auth();
+  if (Status status = random_bytes(challenge_.nonce); !status) return status;
+  wire::encode(challenge_, challenge_bytes_);
+  if (!host_->requires_auth()) return {};
+  return auth::make_proof(key_, auth::Role::kServer, hello_bytes_, signed_part(challenge_bytes_),
+                          &challenge_.proof);
 }
 
 Status Handshake::refusal(uint16_t code) const {
   const auto why = static_cast<tcpx_code>(code);
-  const char* hint = why == TCPX_AUTH_FAILED && hello_.key_id != 0
-                         ? "; it has another key, or none: give both the same auth_key_file"
-                         : "";
+  const char* hint = "";
+  if (why == TCPX_AUTH_FAILED && hello_.key_id != 0)
+    hint = "; it has another key, or none: give both the same auth_key_file";
+  else if (why == TCPX_AUTH_FAILED && hello_.authenticated)
+    hint = "; the connection info is not of the engine that answers there now, or was changed";
   return peer_error(why, strf("{} refused the connection: {}{}", remote_, code_name(why), hint));
 }
 
@@ -246,11 +247,11 @@ void Handshake::proof_received() {
     status = auth::check_proof(key_, auth::Role::kClient, hello_bytes_,
                                signed_part(challenge_bytes_), proof.proof);
   const bool proved = status.ok();
-  // Not before: a stranger's hello costs no more than the one proof.
+  // Not before: a hello that is replayed costs no more than the one proof.
   if (status && hello_.kind == wire::HelloKind::kNewSession)
     status =
         auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_), &session_key_);
-  if (status) status = host_->welcome_for(hello_, &welcome_);
+  if (status) status = host_->welcome_for(hello_, session_key_, &welcome_);
   if (!status) {
     status_ = status;
     welcome_ = {};

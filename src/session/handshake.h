@@ -5,39 +5,47 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <memory>
 #include <string>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
 #include "session/auth.h"
+#include "session/greeting.h"
 #include "session/half_open.h"
 #include "wire/handshake.h"
 
 namespace tcpx {
 
 // What the accepting engine decides while it shakes hands.
-class HandshakeHost {
+class HandshakeHost : public GreetingHost {
  public:
-  virtual ~HandshakeHost() = default;
-  virtual bool requires_auth() const = 0;
-  virtual wire::Uid uid() const = 0;
-  // Key the client has to know: the engine's for a new session, the session's for a joining lane.
-  virtual Status key_for(const wire::Hello& hello, auth::Key* key) = 0;
-  // The client has proved itself: what it is told. Not ok: it is refused with that code.
-  virtual Status welcome_for(const wire::Hello& hello, wire::Welcome* welcome) = 0;
+  // The client has proved itself: what it is told. Not ok: it is refused with that code. As soon as
+  // it has been told, lanes may come that join the session with `session_key`.
+  virtual Status welcome_for(const wire::Hello& hello, const auth::Key& session_key,
+                             wire::Welcome* welcome) = 0;
+  // The handshake of the first socket of `session` is over, however it ended.
+  virtual void welcome_over(uint64_t session) noexcept = 0;
 };
 
 class Handshake {
  public:
   enum class Progress { kMore, kDone, kFailed };
 
-  // Server side of a socket accepted from `remote`.
-  Handshake(Fd fd, std::string remote, HandshakeHost& host, Nanos deadline);
+  // Server side of a socket accepted from `remote`, whose hello was read: challenge_client() is
+  // next.
+  Handshake(Fd fd, std::string remote, HandshakeHost& host, const Greeting& greeting,
+            Nanos deadline);
   // Client side of a socket whose connect() is under way.
   Handshake(Fd fd, std::string remote, const wire::Hello& hello, const auth::Key& key,
             Nanos deadline);
 
+  ~Handshake();
+  Handshake(const Handshake&) = delete;
+
+  // Server: says the challenge and reads nothing, on whatever thread has it.
+  Progress challenge_client();
   Progress step();  // does what can be done now
   bool wants_write() const { return connecting_ || out_at_ < out_size_; }
   Nanos deadline() const { return deadline_; }
@@ -46,8 +54,6 @@ class Handshake {
   int fd() const { return fd_.get(); }
   Fd take_fd() { return std::move(fd_); }
   bool is_server() const { return host_ != nullptr; }
-  // Whether the other side got as far as its hello; before that it may just be a port scan.
-  bool heard() const { return heard_; }
   // Server: what the client has shown of itself.
   Standing standing() const;
   // Client: the other side accepted the connection and closed it without saying why, as an engine
@@ -69,7 +75,7 @@ class Handshake {
     kAwaitChallenge,
     kSendProof,
     kAwaitWelcome,  // client
-    kAwaitHello,
+    kGreeted,
     kSendChallenge,
     kAwaitProof,
     kSendWelcome,
@@ -81,16 +87,17 @@ class Handshake {
   Progress fail(Status status);
   Progress closed_by_peer(Status status);
   Progress finish_connect();
+  Progress flush();
   void expect(Step step, size_t bytes);
   void after_send();
   void after_receive();
-  void hello_received();
+  Status make_challenge();
   void challenge_received();
   void proof_received();
   void welcome_received();
-  void refuse_challenge(const Status& status);
   const auth::Key& welcome_key() const;
   Status sign_welcome();
+  Status say_hello();
   Status connection_error(int err) const;
   Status refusal(uint16_t code) const;
   template <size_t N, class Message>
@@ -101,7 +108,6 @@ class Handshake {
   Nanos deadline_;
   Step step_;
   bool connecting_ = false;
-  bool heard_ = false;
   bool turned_away_ = false;
   bool server_proved_ = false;
   Status status_;
@@ -119,6 +125,12 @@ class Handshake {
   size_t in_got_ = 0, in_need_ = 0;
   std::array<uint8_t, wire::kWelcomeBytes> out_{};
   size_t out_at_ = 0, out_size_ = 0;
+};
+
+// A client that has been challenged, on its way from the door to the service thread.
+struct Guest {
+  std::unique_ptr<Handshake> handshake;
+  Source source;
 };
 
 }  // namespace tcpx

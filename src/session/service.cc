@@ -15,32 +15,11 @@ namespace tcpx {
 
 namespace {
 
-// Per turn. A stranger costs some 20 us (accept, a handshake, epoll, close). An honest handshake
-// takes several turns, each behind the newcomers of one; tasks and ticks wait a millisecond at
-// most.
+// Per turn. An honest handshake takes several turns, each behind the newcomers of one; tasks and
+// ticks wait a millisecond at most.
 constexpr int kEventsPerTurn = 32;
-constexpr int kAcceptsPerTurn = 8;
-constexpr Nanos kShortestPause = 100 * kMilli;
-constexpr Nanos kLongestPause = 1 * kSecond;
+constexpr int kGuestsPerTurn = 8;
 constexpr Nanos kAfterFailure = 20 * kMilli;  // until what threw is tried again
-
-// accept() hands on what happened to the connection; the next one is another.
-bool concerns_one_connection(int err) {
-  switch (err) {
-    case EINTR:
-    case ECONNABORTED:
-    case EPROTO:
-    case ENOPROTOOPT:
-    case EPERM:  // a firewall
-    case ENETDOWN:
-    case ENETUNREACH:
-    case EHOSTDOWN:
-    case EHOSTUNREACH:
-    case ENONET:
-    case EOPNOTSUPP: return true;
-    default: return false;
-  }
-}
 
 }  // namespace
 
@@ -48,14 +27,14 @@ Service::~Service() {
   stop();
 }
 
-Status Service::start(std::vector<Fd> listeners) {
-  listeners_ = std::move(listeners);
+Status Service::start() {
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   wake_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!epoll_ || !wake_)
+  knocked_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!epoll_ || !wake_ || !knocked_)
     return Status::system(errno, TCPX_BLAST_ENGINE, "cannot create the service thread");
   watch(wake_.get(), EPOLLIN, true);
-  for (Fd& listener : listeners_) watch(listener.get(), EPOLLIN, true);
+  watch(knocked_.get(), EPOLLIN, true);
   return start_thread(&thread_, "the service thread", [this] { run(); });
 }
 
@@ -66,7 +45,7 @@ void Service::stop() {
   thread_.join();
   run_tasks();
   entries_.clear();
-  listeners_.clear();
+  guests_.clear();
 }
 
 void Service::defer(std::function<void()> task) {
@@ -93,32 +72,19 @@ void Service::watch(int fd, uint32_t events, bool add) {
   epoll_ctl(epoll_.get(), add ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
 }
 
-bool Service::is_listener(int fd) const {
-  return std::any_of(listeners_.begin(), listeners_.end(),
-                     [fd](const Fd& listener) { return listener.get() == fd; });
-}
-
-Nanos Service::next_deadline() const {
-  return std::min({next_tick_, next_expiry_, listen_at_});
-}
-
 void Service::run() {
   while (!stopping_.load()) {
-    Nanos left = std::max<Nanos>(0, next_deadline() - now_ns());
+    Nanos next = more_guests_ ? 0 : std::min(next_tick_, next_expiry_);
+    Nanos left = std::max<Nanos>(0, next - now_ns());
     int timeout = static_cast<int>(std::min<Nanos>((left + kMilli - 1) / kMilli, 1000));
     epoll_event events[kEventsPerTurn];
     int count = epoll_wait(epoll_.get(), events, kEventsPerTurn, timeout);
-    // Who is at the door has its say before newcomers are let in and may take its place.
-    int accepts = kAcceptsPerTurn;
-    for (bool newcomers : {false, true})
-      for (int i = 0; i < count; ++i) {
-        int fd = events[i].data.fd;
-        if (is_listener(fd) == newcomers) attempt("a connection", [&] { event(fd, &accepts); });
-      }
+    for (int i = 0; i < count; ++i) attempt("a connection", [&] { event(events[i].data.fd); });
+    // Behind those who shake hands already: newcomers may take their places.
+    attempt("a connection", [&] { greet_some(); });
     run_tasks();
     Nanos now = now_ns();
     attempt("connections that are late", [&] { expire(now); });
-    if (now >= listen_at_) attempt("the door", [&] { listen_again(); });
     if (now < next_tick_) continue;
     next_tick_ = now + kAfterFailure;
     attempt("a tick", [&] { next_tick_ = owner_.tick(now); });
@@ -135,16 +101,14 @@ void Service::attempt(const char* what, F&& f) noexcept {
   }
 }
 
-void Service::event(int fd, int* accepts) {
-  if (is_listener(fd)) {
-    accept_some(fd, accepts);
-  } else if (fd == wake_.get()) {
-    uint64_t value;
-    (void)!read(fd, &value, sizeof value);
+void Service::event(int fd) {
+  if (fd != wake_.get() && fd != knocked_.get()) return step(fd);
+  uint64_t value;
+  (void)!read(fd, &value, sizeof value);
+  if (fd == wake_.get())
     next_tick_ = 0;
-  } else {
-    step(fd);
-  }
+  else
+    more_guests_ = true;
 }
 
 void Service::run_tasks() {
@@ -157,68 +121,65 @@ void Service::run_tasks() {
   for (auto& task : batch) attempt("a task", task);
 }
 
-// ---- the door ------------------------------------------------------------------------------
+// ---- guests --------------------------------------------------------------------------------
 
-void Service::accept_some(int listener, int* budget) {
-  for (; *budget > 0 && listen_at_ == kNever; --*budget) {
-    sockaddr_storage from{};
-    socklen_t length = sizeof from;
-    Fd fd(accept4(listener, reinterpret_cast<sockaddr*>(&from), &length,
-                  SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd) {
-      accept_pause_ = 0;
-      admit(std::move(fd), address_of(from));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return;
-    } else if (!concerns_one_connection(errno)) {
-      return stop_accepting(errno);
-    }
+bool Service::greet(Guest guest) {
+  {
+    std::lock_guard lock(mu_);
+    if (guests_.size() >= places_) return false;
+    guests_.push_back(std::move(guest));
+  }
+  uint64_t one = 1;
+  (void)!write(knocked_.get(), &one, sizeof one);
+  return true;
+}
+
+size_t Service::half_open() {
+  std::lock_guard lock(mu_);
+  return guests_.size() + serving_.load();
+}
+
+void Service::greet_some() {
+  for (int i = 0; more_guests_ && i < kGuestsPerTurn; ++i) {
+    std::unique_lock lock(mu_);
+    more_guests_ = !guests_.empty();
+    if (!more_guests_) return;
+    Guest guest = std::move(guests_.front());
+    guests_.pop_front();
+    lock.unlock();
+    attempt("a connection", [&] { admit(std::move(guest)); });
   }
 }
 
-void Service::admit(Fd fd, const wire::Address& remote) {
+void Service::admit(Guest guest) {
   Nanos now = now_ns();
-  if (half_open_.load() >= settings_.max_half_open) {
+  if (serving_.load() >= places_) {
     size_t evicted = make_room(now);
     owner_.crowded(evicted);
     if (evicted == 0) return;
   }
-  int raw = fd.get();
-  Nanos deadline = now + settings_.handshake_timeout;
+  const int fd = guest.handshake->fd();
+  next_expiry_ = std::min(next_expiry_, guest.handshake->deadline());
   Entry entry;
-  entry.handshake = std::make_unique<Handshake>(std::move(fd), to_string(remote), owner_, deadline);
-  entry.source = source_of(remote);
+  entry.handshake = std::move(guest.handshake);
+  entry.source = guest.source;
+  entry.standing = entry.handshake->standing();
   entry.since = now;
   entry.watched = EPOLLIN;
-  entries_[raw] = std::move(entry);
-  next_expiry_ = std::min(next_expiry_, deadline);
-  half_open_.fetch_add(1);
-  watch(raw, EPOLLIN, true);
-  step(raw);
+  entries_[fd] = std::move(entry);
+  serving_.fetch_add(1);
+  watch(fd, EPOLLIN, true);
+  step(fd);
 }
 
 size_t Service::make_room(Nanos now) {
   visitors_.clear();
   for (auto& [fd, entry] : entries_)
     if (entry.handshake->is_server())
-      visitors_.push_back({fd, entry.source, entry.standing, entry.since});
-  std::vector<int> leaving = choose_leaving(visitors_, now);
-  for (int fd : leaving) remove(fd);
+      visitors_.push_back({static_cast<uint32_t>(fd), entry.source, entry.standing, entry.since});
+  std::vector<uint32_t> leaving = choose_leaving(visitors_, now);
+  for (uint32_t fd : leaving) remove(static_cast<int>(fd));
   return leaving.size();
-}
-
-// Mostly no descriptor is left. The listener stays readable, so it is not watched for a while.
-void Service::stop_accepting(int err) {
-  if (make_room(now_ns()) > 0) return;
-  accept_pause_ = std::clamp(accept_pause_ * 2, kShortestPause, kLongestPause);
-  listen_at_ = now_ns() + accept_pause_;
-  for (Fd& listener : listeners_) watch(listener.get(), 0, false);
-  owner_.cannot_accept(err, accept_pause_);
-}
-
-void Service::listen_again() {
-  listen_at_ = kNever;
-  for (Fd& listener : listeners_) watch(listener.get(), EPOLLIN, false);
 }
 
 // ---- handshakes ----------------------------------------------------------------------------
@@ -256,7 +217,7 @@ void Service::step(int fd) {
 // Closes it without a word.
 void Service::remove(int fd) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);  // a fork may hold the socket too
-  if (entries_.erase(fd) > 0) half_open_.fetch_sub(1);
+  if (entries_.erase(fd) > 0) serving_.fetch_sub(1);
 }
 
 // A handshake that cannot go on on this side.
@@ -264,7 +225,7 @@ void Service::drop(int fd, const Status& status) noexcept {
   auto node = entries_.extract(fd);
   Entry& entry = node.mapped();
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  if (entry.handshake->is_server()) half_open_.fetch_sub(1);
+  if (entry.handshake->is_server()) serving_.fetch_sub(1);
   owner_.failed("a handshake", status);
   if (entry.on_end) attempt("a handshake", [&] { entry.on_end(*entry.handshake, status); });
 }
@@ -274,7 +235,7 @@ void Service::finish(int fd, bool timed_out) {
   Entry& entry = node.mapped();
   Handshake& handshake = *entry.handshake;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  if (handshake.is_server()) half_open_.fetch_sub(1);
+  if (handshake.is_server()) serving_.fetch_sub(1);
   bool done = !timed_out && handshake.step() == Handshake::Progress::kDone;
   if (!handshake.is_server()) {
     if (entry.on_end) entry.on_end(handshake, done ? Status() : handshake.status());

@@ -1,10 +1,11 @@
-// The service thread of an engine: listening sockets, handshakes (both sides), deferred tasks and
-// the tick. Cold things only; no payload passes here. Never enters a loop while holding its lock.
-// Each turn is bounded, so that no crowd at the door keeps tasks, ticks or our own handshakes
-// waiting.
+// The service thread of an engine: handshakes (both sides), deferred tasks and the tick. Cold
+// things only; no payload passes here. Never enters a loop while holding its lock. Strangers stay
+// at the door (door.h); each turn is bounded, so that no crowd of guests keeps tasks, ticks or our
+// own handshakes waiting.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,11 +24,9 @@ class ServiceOwner : public HandshakeHost {
   // All on the service thread.
   virtual void accepted(Handshake& handshake) = 0;                       // server side, done
   virtual void refused(const Handshake& handshake, bool timed_out) = 0;  // server side, failed
-  // All places for half-open connections were taken: so many of them were closed to make room;
-  // none: the newcomer was.
+  // All places for handshakes were taken: so many of them were closed to make room; none: the
+  // newcomer was.
   virtual void crowded(size_t evicted) = 0;
-  // accept() failed with `err` and is left alone for `pause`.
-  virtual void cannot_accept(int err, Nanos pause) = 0;
   virtual Nanos tick(Nanos now) = 0;  // when to be called again
   // It threw, and the thread goes on. What it was about is dropped, or tried again.
   virtual void failed(const char* what, const Status& status) noexcept = 0;
@@ -35,23 +34,22 @@ class ServiceOwner : public HandshakeHost {
 
 class Service {
  public:
-  struct Settings {
-    Nanos handshake_timeout;
-    uint32_t max_half_open;
-  };
-  Service(ServiceOwner& owner, Settings settings) : owner_(owner), settings_(settings) {}
+  // `places`: for guests that have not proved themselves.
+  Service(ServiceOwner& owner, uint32_t places) : owner_(owner), places_(places) {}
   ~Service();
 
-  Status start(std::vector<Fd> listeners);
+  Status start();
   void stop();  // joins; tasks deferred before it have run
 
   void defer(std::function<void()> task);  // any thread
   void hurry();                            // any thread: tick now
+  // Any thread: goes on with its handshake, on the service thread. False: too many wait for that.
+  bool greet(Guest guest);
   // For threads that may outlive the service: writing 8 bytes there is hurry().
   Fd share_wake() const;
   using OnEnd = std::function<void(Handshake&, const Status&)>;
   void add_client(std::unique_ptr<Handshake> handshake, OnEnd on_end);  // service thread
-  uint32_t half_open() const { return half_open_.load(std::memory_order_relaxed); }
+  size_t half_open();  // guests that have not proved themselves; any thread
 
  private:
   struct Entry {
@@ -64,14 +62,11 @@ class Service {
     Nanos since = 0;
   };
   void run();
-  void event(int fd, int* accepts);
+  void event(int fd);
   void run_tasks();
-  bool is_listener(int fd) const;
-  void accept_some(int listener, int* budget);
-  void admit(Fd fd, const wire::Address& remote);
+  void greet_some();
+  void admit(Guest guest);
   size_t make_room(Nanos now);
-  void stop_accepting(int err);
-  void listen_again();
   template <class F>
   void attempt(const char* what, F&& f) noexcept;
   void drop(int fd, const Status& status) noexcept;
@@ -80,25 +75,24 @@ class Service {
   void remove(int fd);
   void expire(Nanos now);
   void watch(int fd, uint32_t events, bool add);
-  Nanos next_deadline() const;
 
   ServiceOwner& owner_;
-  const Settings settings_;
+  const uint32_t places_;
   Fd epoll_, wake_;
+  Fd knocked_;  // guests came, which is no reason to tick
   std::thread thread_;
   std::atomic<bool> stopping_{false};
-  std::atomic<uint32_t> half_open_{0};
+  std::atomic<uint32_t> serving_{0};  // handshakes with guests
   std::mutex mu_;
   std::vector<std::function<void()>> tasks_;
+  std::deque<Guest> guests_;
 
   // Service thread only:
-  std::vector<Fd> listeners_;
   std::map<int, Entry> entries_;   // by fd
   std::vector<Visitor> visitors_;  // scratch of make_room
   Nanos next_expiry_ = kNever;     // no handshake's deadline is before it
   Nanos next_tick_ = 0;
-  Nanos listen_at_ = kNever;  // when to listen again; kNever: we do
-  Nanos accept_pause_ = 0;    // the last one
+  bool more_guests_ = false;
 };
 
 }  // namespace tcpx

@@ -11,10 +11,9 @@
 // Hello, 192 bytes                        Challenge, 96 bytes
 //   offset size field                       offset size field
 //        0    4 magic "TCPH"                     0    4 magic "TCPC"
-//        4    2 version                          4    2 version
+//        4    2 newest version                   4    2 version
 //        6    1 kind                             6    2 status
-//        7    1 flags, bit 0 authenticated,      8    1 flags, bit 0 authenticated
-//                      bit 1 offers_net
+//        7    1 flags, bit 0 authenticated       8    1 flags, bit 0 authenticated
 //        8    4 lane                             9    7 reserved, zero
 //       12    4 lanes                           16   16 uid
 //       16    8 session                         32   32 nonce
@@ -24,10 +23,11 @@
 //       64   32 nonce                         offset size field
 //       96   64 name                               0    4 magic "TCPP"
 //      160    4 window                             4    4 reserved, zero
-//      164    4 reserved, zero                     8   32 proof
+//      164    2 oldest version                     8   32 proof
+//      166    2 paths
 //      168    8 epoch
 //      176    8 key_id
-//      184    8 reserved, zero
+//      184    8 knock
 //
 // Welcome, 480 bytes                      Address, 20 bytes
 //   offset size field                       offset size field
@@ -40,8 +40,8 @@
 //       24    8 chunk_bytes
 //       32   64 name
 //       96  320 addresses, 16 x 20, unused ones zero
-//      416    1 uses_net
-//      417    7 reserved, zero
+//      416    2 paths
+//      418    6 reserved, zero
 //      424    8 epoch
 //      432   16 reserved, zero
 //      448   32 mac
@@ -50,16 +50,19 @@ namespace tcpx::wire {
 namespace {
 
 constexpr uint8_t kAuthenticatedFlag = 1;
-constexpr uint8_t kOffersNetFlag = 2;  // Hello only
+constexpr uint16_t kFirstWithARange = 4;  // hellos before it named one version
 
 // Magic and version come first, so that an engine of another version gets that answer and not one
 // about a field which means something else there.
-Status check_version(const char* message, uint16_t version) {
-  if (version >= kOldestWireVersion && version <= kWireVersion) return {};
+Status check_versions(const char* message, VersionRange peer) {
+  if (common_version(peer, {}) != 0) return {};
   return lane_error(TCPX_VERSION_MISMATCH,
                     strf("{}: the peer speaks wire version {}, this engine {} to {}; update "
                          "the older of the two",
-                         message, version, kOldestWireVersion, kWireVersion));
+                         message,
+                         peer.oldest < peer.newest ? strf("{} to {}", peer.oldest, peer.newest)
+                                                   : strf("{}", peer.newest),
+                         kOldestWireVersion, kWireVersion));
 }
 
 Status check_magic(const char* message, uint32_t magic, uint32_t expected) {
@@ -131,10 +134,9 @@ Status check_welcome(const Welcome& welcome) {
 void encode(const Hello& in, std::span<uint8_t, kHelloBytes> out) {
   std::fill(out.begin(), out.end(), uint8_t{0});
   put<0>(out, kHelloMagic);
-  put<4>(out, in.version);
+  put<4>(out, in.versions.newest);
   put<6>(out, static_cast<uint8_t>(in.kind));
-  put<7>(out, static_cast<uint8_t>((in.authenticated ? kAuthenticatedFlag : 0) |
-                                   (in.offers_net ? kOffersNetFlag : 0)));
+  put<7>(out, in.authenticated ? kAuthenticatedFlag : uint8_t{0});
   put<8>(out, in.lane);
   put<12>(out, in.lanes);
   put<16>(out, in.session);
@@ -144,27 +146,32 @@ void encode(const Hello& in, std::span<uint8_t, kHelloBytes> out) {
   put_bytes<64>(out, in.nonce);
   put_name(in.name, out.subspan<96, kNameBytes>());
   put<160>(out, in.window);
+  put<164>(out, in.versions.oldest);
+  put<166>(out, in.paths);
   put<168>(out, in.epoch);
   put<176>(out, in.key_id);
+  static_assert(kKnockedBytes == 184);
+  put_bytes<184>(out, in.knock);
 }
 
 Status decode(std::span<const uint8_t, kHelloBytes> in, Hello* out) {
   if (Status s = check_magic("hello", get<uint32_t, 0>(in), kHelloMagic); !s) return s;
   Hello hello;
-  hello.version = get<uint16_t, 4>(in);
-  if (Status s = check_version("hello", hello.version); !s) return s;
+  hello.versions.newest = get<uint16_t, 4>(in);
+  hello.versions.oldest =
+      hello.versions.newest < kFirstWithARange ? hello.versions.newest : get<uint16_t, 164>(in);
+  if (Status s = check_versions("hello", hello.versions); !s) return s;
   const auto kind = get<uint8_t, 6>(in);
   const auto flags = get<uint8_t, 7>(in);
   if (kind != static_cast<uint8_t>(HelloKind::kNewSession) &&
       kind != static_cast<uint8_t>(HelloKind::kJoinLane)) {
     return bad("hello: kind {} is unknown", kind);
   }
-  if ((flags & ~(kAuthenticatedFlag | kOffersNetFlag)) != 0)
+  // A client that speaks a later version too may say more than we understand.
+  if ((flags & ~kAuthenticatedFlag) != 0 && hello.versions.newest <= kWireVersion)
     return bad("hello: flags {:#04x} are unknown", flags);
-  if (!zero_at<164, 4>(in) || !zero_at<184, 8>(in)) return bad("hello: reserved bytes are set");
   hello.kind = static_cast<HelloKind>(kind);
   hello.authenticated = (flags & kAuthenticatedFlag) != 0;
-  hello.offers_net = (flags & kOffersNetFlag) != 0;
   hello.lane = get<uint32_t, 8>(in);
   hello.lanes = get<uint32_t, 12>(in);
   hello.session = get<uint64_t, 16>(in);
@@ -175,7 +182,9 @@ Status decode(std::span<const uint8_t, kHelloBytes> in, Hello* out) {
   hello.name = get_name(in.subspan<96, kNameBytes>());
   hello.window = get<uint32_t, 160>(in);
   hello.epoch = get<uint64_t, 168>(in);
+  hello.paths = get<PathMask, 166>(in);
   hello.key_id = get<uint64_t, 176>(in);
+  hello.knock = get_bytes<184, kKnockBytes>(in);
   if (Status s = check_hello(hello); !s) return s;
   *out = std::move(hello);
   return {};
@@ -197,7 +206,7 @@ Status decode(std::span<const uint8_t, kChallengeBytes> in, Challenge* out) {
   if (Status s = check_magic("challenge", get<uint32_t, 0>(in), kChallengeMagic); !s) return s;
   Challenge challenge;
   challenge.version = get<uint16_t, 4>(in);
-  if (Status s = check_version("challenge", challenge.version); !s) return s;
+  if (Status s = check_versions("challenge", {challenge.version, challenge.version}); !s) return s;
   challenge.status = get<uint16_t, 6>(in);
   const auto flags = get<uint8_t, 8>(in);
   if (!is_result(challenge.status)) {
@@ -237,7 +246,7 @@ void encode(const Welcome& in, std::span<uint8_t, kWelcomeBytes> out) {
   put<12>(out, in.window);
   put<16>(out, in.session);
   put<24>(out, in.chunk_bytes);
-  put<416>(out, static_cast<uint8_t>(in.uses_net));
+  put<416>(out, in.paths);
   put<424>(out, in.epoch);
   static_assert(kWelcomeSignedBytes == 448);
   put_bytes<448>(out, in.mac);
@@ -260,12 +269,10 @@ Status decode(std::span<const uint8_t, kWelcomeBytes> in, Welcome* out) {
   if (Status s = check_welcome(welcome); !s) return s;
   if (count > kMaxAddresses) return bad("welcome: {} addresses, at most {}", count, kMaxAddresses);
   const size_t used = 96 + count * kAddressBytes;
-  if (!all_zero(in.subspan(used, 416 - used)) || !zero_at<417, 7>(in) || !zero_at<432, 16>(in)) {
+  if (!all_zero(in.subspan(used, 416 - used)) || !zero_at<418, 6>(in) || !zero_at<432, 16>(in)) {
     return bad("welcome: reserved bytes are set");
   }
-  const auto uses_net = get<uint8_t, 416>(in);
-  if (uses_net > 1) return bad("welcome: uses_net is {}", uses_net);
-  welcome.uses_net = uses_net == 1;
+  welcome.paths = get<PathMask, 416>(in);
   welcome.epoch = get<uint64_t, 424>(in);
   welcome.mac = get_bytes<448, kProofBytes>(in);
   welcome.addresses.resize(count);

@@ -55,6 +55,18 @@ TEST(OperatorKey, AnEngineWithoutOneRefusesAClientThatUsesOne) {
   EXPECT_EQ(keyed.peer_wait(peer, kLong).code(), TCPX_AUTH_FAILED);
 }
 
+// Of an engine that made itself a new secret since, or changed on its way.
+TEST(ConnectionInfo, WithAWrongSecretIsRefusedWithTheReason) {
+  Engine server = make_engine(fault_options()), client = make_engine(fault_options());
+  wire::ConnectionInfo info;
+  ASSERT_TRUE(wire::decode_connection_info(server.connection_info(), {}, &info).ok());
+  info.secret[5] ^= 1;
+  Result result = connect_by_info(client, wire::encode_connection_info(info, {}));
+  EXPECT_EQ(result.code(), TCPX_AUTH_FAILED) << result.text();
+  EXPECT_NE(result.text().find("connection info"), std::string::npos) << result.text();
+  EXPECT_TRUE(eventually([&] { return counter(server, "auth_failures") >= 1; }));
+}
+
 class KeyFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -141,7 +153,7 @@ TEST_F(KeyFiles, AnEngineWithTwoKeysTakesNoThird) {
   EXPECT_EQ(other.peer_wait(peer, kLong).code(), TCPX_AUTH_FAILED);
 }
 
-// Whoever connects gets the server's proof and can try keys against it at leisure.
+// Whoever sees a hello can try keys against its knock at leisure.
 TEST_F(KeyFiles, AKeyThatCanBeGuessedIsRefusedWithTheReason) {
   for (const std::string& weak :
        {std::string(32, 'k'), std::string("abababababababababababab"), std::string(64, '\0'),

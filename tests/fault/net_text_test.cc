@@ -32,7 +32,7 @@ class RawServer {
     welcome.session = 77;
     welcome.chunk_bytes = 512 << 10;
     welcome.window = 16;
-    welcome.uses_net = true;
+    welcome.paths = wire::kTcpPath | wire::kNetPath;
     std::array<uint8_t, wire::kWelcomeBytes> bytes{};
     wire::encode(welcome, bytes);
     welcome.mac = sign({session.begin(), session.end()}, "tcpx-p2p welcome mac  v1",

@@ -20,6 +20,17 @@ KeyBytes engine_key_from(std::span<const uint8_t> secret) {
   return {digest.begin(), digest.end()};
 }
 
+wire::Knock knock_of(const KeyBytes& key, std::span<const uint8_t, wire::kHelloBytes> hello) {
+  constexpr std::string_view kLabel = "tcpx-p2p knock        v1";
+  std::vector<uint8_t> message(kLabel.begin(), kLabel.end());
+  message.insert(message.end(), hello.begin(), hello.begin() + wire::kKnockedBytes);
+  wire::Digest digest{};
+  if (!wire::hmac_sha256(key, message, &digest)) throw std::runtime_error("hmac");
+  wire::Knock knock;
+  std::copy_n(digest.begin(), knock.size(), knock.begin());
+  return knock;
+}
+
 Target Target::from_info(const std::vector<uint8_t>& info) {
   wire::ConnectionInfo decoded;
   Status status = wire::decode_connection_info(info, {}, &decoded);
@@ -36,8 +47,12 @@ void RawClient::fresh_nonce(wire::Nonce& nonce) {
       .read(reinterpret_cast<char*>(nonce.data()), static_cast<std::streamsize>(nonce.size()));
 }
 
-bool RawClient::send_hello() {
+bool RawClient::send_hello(const KeyBytes& key) {
   wire::encode(hello, hello_bytes_);
+  if (!key.empty()) {
+    hello.knock = knock_of(key, hello_bytes_);
+    wire::encode(hello, hello_bytes_);
+  }
   return socket_.send(hello_bytes_);
 }
 
@@ -83,7 +98,7 @@ bool RawClient::receive_welcome() {
 }
 
 bool RawClient::handshake(const KeyBytes& key) {
-  bool welcomed = send_hello() && receive_challenge() && challenge.status == TCPX_OK &&
+  bool welcomed = send_hello(key) && receive_challenge() && challenge.status == TCPX_OK &&
                   send_proof(key) && receive_welcome();
   epoch = std::max(epoch, welcome.epoch);
   return welcomed;

@@ -39,6 +39,7 @@ struct Target {
   static Target from_info(const std::vector<uint8_t>& info);
 };
 KeyBytes engine_key_from(std::span<const uint8_t> secret);
+wire::Knock knock_of(const KeyBytes& key, std::span<const uint8_t, wire::kHelloBytes> hello);
 
 class RawClient {
  public:
@@ -51,7 +52,9 @@ class RawClient {
   }
 
   // ---- handshake, step by step; each returns false if the server closed ----
-  bool send_hello();
+  // With a knock made with `key`, for what it will have to prove; with what `hello` has for none.
+  bool send_hello(const KeyBytes& key);
+  bool send_hello() { return send_hello(target_.engine_key); }
   bool receive_challenge();
   bool server_proof_holds(const KeyBytes& key) const;
   bool welcome_mac_holds(const KeyBytes& session_key) const;

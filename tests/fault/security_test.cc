@@ -268,16 +268,69 @@ TEST_F(Security, ALaneIsJoinedOnceAndOnlyInsideTheAgreedNumber) {
 
 TEST_F(Security, AnotherWireVersionIsToldSoAndCounted) {
   uint64_t before = count("handshakes_refused");
-  for (uint16_t version : {uint16_t{0}, uint16_t{99}, uint16_t{65535}}) {
+  const wire::VersionRange others[] = {
+      {0, 0}, {0, 3}, {99, 99}, {wire::kWireVersion + 1, 99}, {65535, 65535}};
+  for (wire::VersionRange versions : others) {
+    SCOPED_TRACE(strf("{} to {}", versions.oldest, versions.newest));
     RawClient client(target);
-    client.hello.version = version;
+    client.hello.versions = versions;
     ASSERT_TRUE(client.send_hello());
     ASSERT_TRUE(client.receive_challenge()) << "it is told, not just dropped";
     EXPECT_EQ(client.challenge.status, TCPX_VERSION_MISMATCH);
     EXPECT_EQ(client.challenge.version, wire::kWireVersion);
     EXPECT_TRUE(client.closes());
   }
-  EXPECT_TRUE(reaches("handshakes_refused", before + 3)) << counters(engine).dump();
+  EXPECT_TRUE(reaches("handshakes_refused", before + std::size(others))) << counters(engine).dump();
+}
+
+TEST_F(Security, AClientOfLaterVersionsThatSpeaksOursGetsIn) {
+  RawClient client(target);
+  client.hello.versions = {wire::kOldestWireVersion, 99};
+  EXPECT_TRUE(client.handshake());
+  EXPECT_EQ(client.challenge.version, wire::kWireVersion) << "which of them both speak";
+  EXPECT_TRUE(client.ping());
+}
+
+TEST_F(Security, PathsThatWeDoNotKnowAreNotTakenAndDoNoHarm) {
+  RawClient client(target);
+  client.hello.paths = 0xffff;
+  EXPECT_TRUE(client.handshake());
+  EXPECT_EQ(client.welcome.paths, wire::kTcpPath);
+  EXPECT_TRUE(client.ping());
+
+  RawClient stranger(target);
+  stranger.hello.paths = 0x8000;
+  EXPECT_FALSE(stranger.handshake()) << "nothing in common";
+  EXPECT_EQ(stranger.welcome.status, TCPX_PATH_UNAVAILABLE);
+}
+
+// Whoever connects could otherwise test guesses of the key against our proof.
+TEST_F(Security, WhoDoesNotKnockGetsNothingThatTheKeyWasUsedFor) {
+  uint64_t before = count("auth_failures");
+  KeyBytes wrong = target.engine_key;
+  wrong[0] ^= 1;
+  for (bool known : {true, false}) {
+    RawClient client(target);
+    client.hello.target_uid = known ? target.uid : wire::Uid{};
+    ASSERT_TRUE(client.send_hello(wrong));
+    ASSERT_TRUE(client.receive_challenge());
+    wire::Challenge refusal;
+    refusal.status = TCPX_AUTH_FAILED;
+    EXPECT_EQ(client.challenge, refusal) << "no uid, no nonce, no proof";
+    EXPECT_TRUE(client.closes());
+  }
+  EXPECT_TRUE(reaches("auth_failures", before + 2)) << counters(engine).dump();
+}
+
+// A knock belongs to its hello: none of another one, of another lane or of another session.
+TEST_F(Security, AKnockIsGoodForItsHelloAlone) {
+  RawClient first(target);
+  ASSERT_TRUE(first.handshake());
+  RawClient second(target);
+  second.hello.knock = first.hello.knock;
+  ASSERT_TRUE(second.send_hello(KeyBytes{}));
+  ASSERT_TRUE(second.receive_challenge());
+  EXPECT_EQ(second.challenge.status, TCPX_AUTH_FAILED);
 }
 
 TEST_F(Security, OversizeClaimsInAHelloAllocateNothing) {
@@ -431,6 +484,77 @@ TEST_F(RogueServer, CannotTalkTheClientIntoAuthOff) {
     socket.drain(Ms{200});
   });
   EXPECT_EQ(result.code(), TCPX_AUTH_FAILED) << result.text();
+}
+
+TEST_F(RogueServer, OfAnotherVersionIsNamedInTheError) {
+  for (uint16_t version : {uint16_t{3}, uint16_t(wire::kWireVersion + 1)}) {
+    for (uint16_t code : {uint16_t{TCPX_VERSION_MISMATCH}, uint16_t{TCPX_OK}}) {
+      SCOPED_TRACE(strf("version {}, status {}", version, code));
+      Result result = meet([&](RawSocket& socket) {
+        std::array<uint8_t, wire::kHelloBytes> hello{};
+        ASSERT_TRUE(socket.receive(hello));
+        wire::Challenge challenge;
+        challenge.status = code;
+        challenge.version = version;
+        std::array<uint8_t, wire::kChallengeBytes> bytes{};
+        wire::encode(challenge, bytes);
+        socket.send(bytes);
+        EXPECT_EQ(socket.drain(Ms{200}), 0u);
+      });
+      EXPECT_EQ(result.code(), TCPX_VERSION_MISMATCH) << result.text();
+      EXPECT_NE(result.text().find(
+                    strf("wire version {}, this engine {}", version, wire::kOldestWireVersion)),
+                std::string::npos)
+          << result.text();
+    }
+  }
+}
+
+// A server with the key, of a later version that has more paths.
+TEST_F(RogueServer, WithPathsThatWeDoNotKnowIsAPeerByThoseWeDo) {
+  constexpr std::string_view kSecret = "a shared key, long enough 0123456789";
+  const KeyBytes key =
+      engine_key_from({reinterpret_cast<const uint8_t*>(kSecret.data()), kSecret.size()});
+  std::vector<uint8_t> transcript;  // hello and challenge, as they are signed
+  auto sign = [&](const KeyBytes& with, std::string_view label, std::span<const uint8_t> more) {
+    std::vector<uint8_t> message(label.begin(), label.end());
+    message.insert(message.end(), transcript.begin(), transcript.end());
+    message.insert(message.end(), more.begin(), more.end());
+    wire::Digest digest{};
+    EXPECT_TRUE(wire::hmac_sha256(with, message, &digest));
+    return digest;
+  };
+  for (auto [paths, expected] :
+       {std::pair<wire::PathMask, tcpx_code>{0xfff1, TCPX_OK}, {0xfff8, TCPX_PATH_UNAVAILABLE}}) {
+    SCOPED_TRACE(paths);
+    Result result = meet([&](RawSocket& socket) {
+      std::array<uint8_t, wire::kHelloBytes> hello{};
+      ASSERT_TRUE(socket.receive(hello));
+      std::array<uint8_t, wire::kChallengeBytes> said{};
+      wire::Challenge challenge;
+      wire::encode(challenge, said);
+      transcript.assign(hello.begin(), hello.end());
+      transcript.insert(transcript.end(), said.begin(), said.begin() + wire::kChallengeSignedBytes);
+      challenge.proof = sign(key, "tcpx-p2p server proof v1", {});
+      wire::encode(challenge, said);
+      ASSERT_TRUE(socket.send(said));
+      std::array<uint8_t, wire::kProofMessageBytes> proof{};
+      ASSERT_TRUE(socket.receive(proof));
+      wire::Welcome welcome;
+      welcome.session = 77;
+      welcome.chunk_bytes = 512 << 10;
+      welcome.window = 16;
+      welcome.paths = paths;
+      std::array<uint8_t, wire::kWelcomeBytes> bytes{};
+      wire::encode(welcome, bytes);
+      const wire::Digest session = sign(key, "tcpx-p2p session key  v1", {});
+      welcome.mac = sign({session.begin(), session.end()}, "tcpx-p2p welcome mac  v1",
+                         std::span(bytes).first(wire::kWelcomeSignedBytes));
+      wire::encode(welcome, bytes);
+      ASSERT_TRUE(socket.send(bytes));
+    });
+    EXPECT_EQ(result.code(), expected) << result.text();
+  }
 }
 
 TEST_F(RogueServer, ThatSpeaksAnotherProtocolIsAnErrorInTime) {

@@ -13,13 +13,22 @@
 namespace tcpx::test {
 namespace {
 
-enum class Attack { kIdle, kGarbage, kByteByByte, kHelloWithoutProof, kJoinWithoutProof, kReset };
+enum class Attack {
+  kIdle,
+  kGarbage,
+  kByteByByte,
+  kHelloWithoutKnock,
+  kHelloWithoutProof,  // by one who saw an honest client's
+  kJoinWithoutProof,
+  kReset
+};
 
 const char* name_of(Attack attack) {
   switch (attack) {
     case Attack::kIdle: return "Idle";
     case Attack::kGarbage: return "Garbage";
     case Attack::kByteByByte: return "ByteByByte";
+    case Attack::kHelloWithoutKnock: return "HelloWithoutKnock";
     case Attack::kHelloWithoutProof: return "HelloWithoutProof";
     case Attack::kJoinWithoutProof: return "JoinWithoutProof";
     default: return "Reset";
@@ -30,8 +39,8 @@ const char* name_of(Attack attack) {
 // closed are opened again at once.
 class Strangers {
  public:
-  Strangers(Attack attack, uint16_t port, size_t count)
-      : attack_(attack), port_(port), places_(count), thread_([this] { run(); }) {}
+  Strangers(Attack attack, const Target& target, size_t count)
+      : attack_(attack), target_(target), places_(count), thread_([this] { run(); }) {}
   ~Strangers() {
     stop_ = true;
     thread_.join();
@@ -55,6 +64,10 @@ class Strangers {
       hello.lane = 1;
     }
     wire::encode(hello, hello_);
+    if (attack_ == Attack::kHelloWithoutProof) {
+      hello.knock = knock_of(target_.engine_key, hello_);
+      wire::encode(hello, hello_);
+    }
     while (!stop_) {
       for (Place& place : places_) {
         if (stop_) return;
@@ -72,13 +85,14 @@ class Strangers {
   void open(Place& place) {
     place = {};
     try {
-      place.socket = RawSocket(port_);
+      place.socket = RawSocket(target_.port);
       ++opened_;
     } catch (const std::exception&) {
       return;
     }
     if (attack_ == Attack::kGarbage) place.socket.send(std::string(300, 'x'));
-    if (attack_ == Attack::kHelloWithoutProof || attack_ == Attack::kJoinWithoutProof)
+    if (attack_ == Attack::kHelloWithoutKnock || attack_ == Attack::kHelloWithoutProof ||
+        attack_ == Attack::kJoinWithoutProof)
       place.socket.send(hello_);
   }
   void work(Place& place) {
@@ -95,7 +109,7 @@ class Strangers {
   }
 
   const Attack attack_;
-  const uint16_t port_;
+  const Target target_;
   std::array<uint8_t, wire::kHelloBytes> hello_{};
   std::vector<Place> places_;
   std::atomic<bool> stop_{false};
@@ -157,7 +171,7 @@ TEST_P(HeldDoor, WhoHasTheSecretGetsIn) {
   Ms held{};
   {
     // More than any default has places for.
-    Strangers strangers(GetParam(), Target::from_info(target.connection_info()).port, 300);
+    Strangers strangers(GetParam(), Target::from_info(target.connection_info()), 300);
     ASSERT_TRUE(eventually([&] { return strangers.opened() >= 300; }, patience(10'000)));
     held = median_of_rounds(target, &worst);
     Transfer transfer;
@@ -186,8 +200,8 @@ TEST_P(HeldDoor, WhoHasTheSecretGetsIn) {
 
 INSTANTIATE_TEST_SUITE_P(All, HeldDoor,
                          ::testing::Values(Attack::kIdle, Attack::kGarbage, Attack::kByteByByte,
-                                           Attack::kHelloWithoutProof, Attack::kJoinWithoutProof,
-                                           Attack::kReset),
+                                           Attack::kHelloWithoutKnock, Attack::kHelloWithoutProof,
+                                           Attack::kJoinWithoutProof, Attack::kReset),
                          [](const auto& row) { return name_of(row.param); });
 
 // ---- no descriptors left -----------------------------------------------------------------------
@@ -251,7 +265,7 @@ TEST(OutOfDescriptors, TheEngineWaitsWithoutSpinningSaysSoAndGoesOn) {
     double before = cpu_seconds();
     std::this_thread::sleep_for(Ms{1'000});
     double used = cpu_seconds() - before;
-    EXPECT_LT(used, 0.5) << "the service thread spins";
+    EXPECT_LT(used, 0.5) << "a thread spins";
     std::lock_guard lock(mutex);
     EXPECT_LE(lines.size(), 20u);
   }

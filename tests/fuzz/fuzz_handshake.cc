@@ -21,7 +21,8 @@ void check_error(const Status& status) {
 }
 
 void check(const Hello& hello) {
-  FUZZ_CHECK(hello.version >= kOldestWireVersion && hello.version <= kWireVersion);
+  const uint16_t version = common_version(hello.versions, {});
+  FUZZ_CHECK(version >= kOldestWireVersion && version <= kWireVersion);
   FUZZ_CHECK(hello.name.size() < kNameBytes && hello.name.find('\0') == std::string::npos);
   FUZZ_CHECK(hello.lane < kMaxLanes);
   FUZZ_CHECK(hello.lanes >= 1 && hello.lanes <= kMaxLanes);

@@ -161,14 +161,19 @@ void handshakes() {
   hello.epoch = 5;
   hello.key_id = 6;
   hello.name = "client";
+  hello.knock.fill(9);
   save_message<kHelloBytes>("hello", 0, hello);
+  hello.paths = kTcpPath | kNetPath | 0x8000;
+  save_message<kHelloBytes>("hello_paths", 0, hello);
   hello.authenticated = false;
   save_message<kHelloBytes>("hello_open", 0, hello);
   hello.kind = HelloKind::kJoinLane;
   hello.session = 77;
   hello.lane = 3;
   save_message<kHelloBytes>("hello_join", 0, hello);
-  hello.version = kWireVersion + 1;
+  hello.versions.newest = kWireVersion + 1;
+  save_message<kHelloBytes>("hello_newer_too", 0, hello);
+  hello.versions.oldest = kWireVersion + 1;
   save_message<kHelloBytes>("hello_newer", 0, hello);
 
   Challenge challenge;
@@ -192,6 +197,7 @@ void handshakes() {
   welcome.mac.fill(8);
   welcome.name = "server";
   save_message<kWelcomeBytes>("welcome", 3, welcome);
+  welcome.paths = kTcpPath | kNetPath;
   welcome.addresses = addresses();
   save_message<kWelcomeBytes>("welcome_addresses", 3, welcome);
   welcome.addresses.assign(kMaxAddresses, addresses()[0]);

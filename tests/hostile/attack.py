@@ -7,7 +7,7 @@ import time
 
 import wire
 
-STRANGER, PEER, FENCE = "strangers", "peers", "fences"
+STRANGER, OBSERVER, PEER, FENCE = "strangers", "observers", "peers", "fences"
 ATTACKS = {}
 
 

@@ -3,9 +3,12 @@ import dataclasses
 
 from attack import STRANGER
 
-# The bars. Slack is what two quiet runs of the same length differ by on a machine that is not quiet itself.
+# The bars. Slack is what two quiet times differ by, which the attack `nothing` shows: on two cores with other work beside (load
+# 1 to 15) seven runs of it rose by 0.19 ms at most in a median below 1 ms, and none passed x2 + 0.2 in any figure. Peers get
+# further than the door, and have more.
 STRANGER_RATIO, PEER_RATIO = 2.0, 3.0
-SLACK_MS = {"small": 2.0, "medium": 2.0, "anew": 20.0}
+STRANGER_SLACK_MS = {"small": 0.2, "medium": 0.2, "anew": 0.2}
+PEER_SLACK_MS = {"small": 2.0, "medium": 2.0, "anew": 20.0}
 WORST_MS = 50.0  # beyond the quiet worst (strangers: beyond twice that)
 # In the short form machines are shared by many tests: times fail it only when both of these are passed.
 GENEROUS_RATIO, GENEROUS_MS = 10.0, 1000.0
@@ -16,8 +19,8 @@ BACK_SECONDS = 10.0
 # Slack: the allocator's, and a session of the client that connects anew.
 BACK_MIB, BACK_FDS, BACK_THREADS = 16.0, 4, 1
 IDLE_CORES = 0.5
-TEXT = (f"bars: median and mean of the honest x{STRANGER_RATIO:.0f} (strangers) or x{PEER_RATIO:.0f} (peers) + "
-        f"{SLACK_MS['small']:.0f} ms lasting, {SLACK_MS['anew']:.0f} ms anew; worst beyond quiet (twice that for strangers) "
+TEXT = (f"bars: median and mean of the honest x{STRANGER_RATIO:.0f} + {STRANGER_SLACK_MS['anew']} ms (strangers), or "
+        f"x{PEER_RATIO:.0f} + {PEER_SLACK_MS['small']:.0f} ms lasting, {PEER_SLACK_MS['anew']:.0f} ms anew (the others); worst beyond quiet (twice that for strangers) "
         f"{WORST_MS:.0f} ms; held {ALLOCATOR_MIB:.0f} MiB + {LANE_MIB:.0f} per lane + {INBOX_MIB:.0f} of notifications that "
         f"nobody takes; back within {BACK_SECONDS:.0f} s (+{BACK_MIB:.0f} MiB, {BACK_FDS} fds, {BACK_THREADS} thread)")
 
@@ -65,8 +68,12 @@ class Outcome:
         return max([0.0] + [self.during[w]["worst"] - self.quiet.get(w, {"worst": 0})["worst"]
                             for w in self.during if self.judged(w)])
 
+    @property
+    def slack(self):
+        return STRANGER_SLACK_MS if self.attack.group == STRANGER else PEER_SLACK_MS
+
     def judged(self, what):
-        return what in SLACK_MS and not (what == "anew" and self.attack.anew_may_fail)
+        return what in self.slack and not (what == "anew" and self.attack.anew_may_fail)
 
 
 def may_hold(attack):
@@ -92,13 +99,13 @@ def judge(outcome, judge_memory=True):
     if attack.idle_cpu and outcome.cpu - outcome.quiet_cpu > IDLE_CORES:
         hard.append(f"{outcome.cpu - outcome.quiet_cpu:.1f} cores more, for nothing")
     limit = STRANGER_RATIO if attack.group == STRANGER else PEER_RATIO
-    for what, slack in SLACK_MS.items():
+    for what, slack in outcome.slack.items():
         quiet, during = outcome.quiet.get(what), outcome.during.get(what)
         if not quiet or not during or not outcome.judged(what):
             continue
         for figure in ("median", "mean"):
             if during[figure] > limit * quiet[figure] + slack:
-                soft.append(Missed(f"{what} {figure} {quiet[figure]:.1f} -> {during[figure]:.1f} ms", quiet[figure],
+                soft.append(Missed(f"{what} {figure} {quiet[figure]:.2f} -> {during[figure]:.2f} ms", quiet[figure],
                                    during[figure]))
         times = STRANGER_RATIO if attack.group == STRANGER else 1
         if during["worst"] > times * quiet["worst"] + WORST_MS:

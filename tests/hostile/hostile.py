@@ -2,7 +2,7 @@
 """Attacks on a real engine by a program that speaks the wire protocol itself, beside two honest clients.
 
 Usage: hostile.py [--short | --sanitized] [--seed N] [NAME | GROUP]...
-Groups are strangers, peers and fences; `--list` names the attacks. The programs are those of TCPX_TEST_BUILD_DIR.
+Groups are strangers, observers, peers and fences; `--list` names the attacks. The programs are those of TCPX_TEST_BUILD_DIR.
 
 One honest client has a lasting session, the other connects anew for every round; both check every byte. Their quiet
 times are measured right before each attack, so that every figure is a ratio. The long form (default) judges the bars of
@@ -188,7 +188,7 @@ def run_one(attack, scene, seed):
 def tell(outcome, failed):
     print(f"\n{outcome.attack.name}: {outcome.attack.text}")
     print(f"  did: {outcome.did} in {outcome.seconds:.1f} s")
-    for what in bars.SLACK_MS:
+    for what in outcome.slack:
         quiet, during = outcome.quiet.get(what), outcome.during.get(what)
         if quiet and during:
             print("  {:<7} median {:.2f} -> {:.2f} ms, mean {:.2f} -> {:.2f}, p99 {:.1f} -> {:.1f}, worst {:.1f} -> {:.1f}, "

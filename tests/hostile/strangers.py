@@ -6,9 +6,37 @@ import threading
 import time
 
 import wire
-from attack import STRANGER, Crowd, attack
+from attack import OBSERVER, STRANGER, Crowd, attack
 
 ANYWHERE = tuple(range(2, 250))
+
+
+def recorded_hello(context):
+    """An honest client's hello, as somebody on its way could have recorded it: the knock is right."""
+    return wire.hello(target=context.info.uid, key=wire.mac(wire.ENGINE_LABEL, context.info.secret))
+
+
+def storm(context, said=b""):
+    """Connections as fast as they go, each with `said`; the last 500 stay open."""
+    socks, opened = [], 0
+    while context.left() > 0:
+        try:
+            socks.append(context.dial(2 + opened % 240))
+            if said:
+                socks[-1].sendall(said)
+            opened += 1
+        except OSError:
+            time.sleep(0.001)
+        if len(socks) > 500:
+            socks.pop(0).close()
+    return f"{opened} connections"
+
+
+@attack(STRANGER)
+def nothing(context):
+    """No attack: what two quiet times differ by, which is what the bars cannot see."""
+    time.sleep(context.seconds)
+    return "nothing"
 
 
 @attack(STRANGER, short=True, seconds=12)
@@ -68,19 +96,20 @@ def garbage(context):
 
 @attack(STRANGER, seconds=8)
 def hello_without_proof(context):
-    """A right hello, the challenge is taken, and then silence, 64 times."""
-    return Crowd(context, 64, first=wire.hello(target=context.info.uid)).stay()
+    """A recorded hello, the challenge is taken, and then silence, 64 times."""
+    return Crowd(context, 64, first=recorded_hello(context)).stay()
 
 
 @attack(STRANGER, short=True, sanitized=True)
 def wrong_proof(context):
-    """Handshakes with a proof that is noise, as fast as they go."""
+    """Recorded hellos with a proof that is noise, as fast as they go."""
     refused = let_in = 0
+    said = recorded_hello(context)
 
     def once():
         nonlocal refused, let_in
         with context.dial() as sock:
-            sock.sendall(wire.hello(target=context.info.uid))
+            sock.sendall(said)
             wire.receive_exactly(sock, wire.CHALLENGE_BYTES)
             sock.sendall(wire.proof(os.urandom(32)))
             raw = wire.receive_exactly(sock, wire.WELCOME_BYTES)
@@ -109,38 +138,26 @@ def connect_and_reset(context):
 @attack(STRANGER, short=True, sanitized=True)
 def connect_storm(context):
     """Thousands of connections a second, of which the last 500 stay open."""
-    socks, opened = [], 0
-    while context.left() > 0:
-        try:
-            socks.append(context.dial(2 + opened % 240))
-            opened += 1
-        except OSError:
-            time.sleep(0.001)
-        if len(socks) > 500:
-            socks.pop(0).close()
-    return f"{opened} connections"
+    return storm(context)
 
 
 @attack(STRANGER)
 def hello_storm(context):
-    """The same, and each says a hello: the victim answers with its own proof, and waits for theirs."""
-    socks, opened, said = [], 0, wire.hello(target=context.info.uid)
-    while context.left() > 0:
-        try:
-            socks.append(context.dial(2 + opened % 240))
-            socks[-1].sendall(said)
-            opened += 1
-        except OSError:
-            time.sleep(0.001)
-        if len(socks) > 500:
-            socks.pop(0).close()
-    return f"{opened} connections"
+    """The same, and each says a hello, whose knock is noise."""
+    return storm(context, wire.hello(target=context.info.uid))
+
+
+@attack(OBSERVER)
+def recorded_hello_storm(context):
+    """The same by somebody who has recorded an honest client's hello: the victim answers with its own proof, and waits
+    for theirs."""
+    return storm(context, recorded_hello(context))
 
 
 @attack(STRANGER, short=True, sanitized=True, seconds=2)
 def replayed_handshake(context):
     """Both messages of a handshake that was let in, once more."""
-    said = wire.hello(target=context.info.uid)
+    said = recorded_hello(context)
     key = wire.mac(wire.ENGINE_LABEL, context.info.secret)
     with context.dial() as sock:
         sock.sendall(said)
@@ -166,15 +183,17 @@ def replayed_handshake(context):
 
 @attack(STRANGER, short=True, sanitized=True, seconds=2)
 def join_of_anothers_session(context):
-    """A lane for a session whose key it does not have: the key of another session, and noise."""
+    """A lane for a session whose key it does not have: as itself, as its owner with the key of another session or noise,
+    and with a recorded hello."""
     mine, other = context.session(), context.session()
     let_in = 0
 
     def once():
         nonlocal let_in
-        key = mine.key if context.random.random() < 0.5 else os.urandom(32)
+        key = context.random.choice([mine.key, os.urandom(32)])
+        uid, knock_key = context.random.choice([(mine.uid, key), (other.uid, key), (other.uid, other.key)])
         with context.dial() as sock:
-            said = wire.hello(kind=wire.JOIN, lane=1, lanes=2, session=other.welcome.session, uid=mine.uid)
+            said = wire.hello(kind=wire.JOIN, lane=1, lanes=2, session=other.welcome.session, uid=uid, key=knock_key)
             sock.sendall(said)
             challenge = wire.receive_exactly(sock, wire.CHALLENGE_BYTES)
             sock.sendall(wire.proof(wire.mac(key, wire.CLIENT_LABEL, said, challenge[:64])))

@@ -12,7 +12,8 @@ import socket
 import struct
 import time
 
-VERSION = 3
+VERSION = 4
+TCP_PATH = 1
 HELLO_BYTES, CHALLENGE_BYTES, PROOF_BYTES, WELCOME_BYTES, SIGNED_BYTES = 192, 96, 40, 480, 448
 HEADER_BYTES, TRAILER_BYTES, PIECE_BYTES = 64, 16, 24
 NEW_SESSION, JOIN = 1, 2
@@ -24,6 +25,7 @@ OK = 0
 
 ENGINE_LABEL = b"tcpx-p2p engine key   v1"
 SESSION_LABEL = b"tcpx-p2p session key  v1"
+KNOCK_LABEL = b"tcpx-p2p knock        v1"
 SERVER_LABEL = b"tcpx-p2p server proof v1"
 CLIENT_LABEL = b"tcpx-p2p client proof v1"
 WELCOME_LABEL = b"tcpx-p2p welcome mac  v1"
@@ -102,10 +104,12 @@ class Region:
 
 # ---- handshake -----------------------------------------------------------------------------------
 def hello(kind=NEW_SESSION, lane=0, lanes=1, session=0, chunk_bytes=512 << 10, uid=None, target=bytes(16),
-          nonce=None, name=b"mallory", window=16, flags=1, version=VERSION, epoch=0):
-    return struct.pack("<4sHBBIIQQ16s16s32s64sI4xQ16x", b"TCPH", version, kind, flags, lane, lanes, session,
-                       chunk_bytes, uid or os.urandom(16), target, nonce or os.urandom(32), name, window,
-                       epoch)
+          nonce=None, name=b"mallory", window=16, flags=1, version=VERSION, epoch=0, key=None):
+    """Without `key`, which it will have to prove, the knock is noise."""
+    said = struct.pack("<4sHBBIIQQ16s16s32s64sIHHQ8x", b"TCPH", version, kind, flags, lane, lanes, session,
+                       chunk_bytes, uid or os.urandom(16), target, nonce or os.urandom(32), name, window, VERSION,
+                       TCP_PATH, epoch)
+    return said + (mac(key, KNOCK_LABEL, said)[:8] if key else os.urandom(8))
 
 
 def proof(value):
@@ -189,7 +193,7 @@ def challenge(client_hello, engine_key, uid, nonce):
 def signed_welcome(client_hello, said, engine_key, session, lanes=1, window=16):
     """The server's second message; `said` is its challenge."""
     transcript = client_hello + said[:64]
-    body = struct.pack("<4sHHIIQQ64s352x", b"TCPW", OK, 0, lanes, window, session, 512 << 10, b"rogue")
+    body = struct.pack("<4sHHIIQQ64s320xH30x", b"TCPW", OK, 0, lanes, window, session, 512 << 10, b"rogue", TCP_PATH)
     assert len(body) == SIGNED_BYTES
     return body + mac(mac(engine_key, SESSION_LABEL, transcript), WELCOME_LABEL, transcript, body)
 
@@ -281,7 +285,8 @@ class Session:
         self.engine_key = mac(ENGINE_LABEL, secret)
         self.timeout = timeout
         sock = dial(self.address, timeout)
-        said = hello(lanes=lanes, uid=self.uid, target=self.target, window=window, name=name, epoch=1)
+        said = hello(lanes=lanes, uid=self.uid, target=self.target, window=window, name=name, epoch=1,
+                     key=self.engine_key)
         self.welcome, self.key = shake(sock, self.engine_key, said)
         self.epoch = self.welcome.epoch
         self.lanes = [Lane(sock, self.epoch)]
@@ -291,7 +296,7 @@ class Session:
     def join(self, index):
         sock = dial(self.address, self.timeout)
         said = hello(kind=JOIN, lane=index, lanes=self.welcome.lanes, session=self.welcome.session, uid=self.uid,
-                     target=self.target)
+                     target=self.target, key=self.key)
         shake(sock, self.engine_key, said, join_key=self.key)
         self.lanes.append(Lane(sock, self.epoch))
         return self.lanes[-1]

@@ -39,7 +39,9 @@ struct Exchange {
     h.window = 16;
     h.epoch = 0xb7b6b5b4b3b2b1b0;
     h.key_id = 0xc7c6c5c4c3c2c1c0;
+    h.paths = wire::kTcpPath | wire::kNetPath;
     h.name = "client:1";
+    h.knock = counting_from<8>(0xd8);
     encode(h, hello);
     wire::Challenge c;
     c.uid = counting_from<16>(0x70);
@@ -77,17 +79,25 @@ TEST(AuthGolden, KeysAndProofs) {
   Key session;
   ASSERT_TRUE(derive_session_key(key, x.hello, x.signed_part(), &session).ok());
   EXPECT_EQ(to_hex(session.bytes()),
-            "ce83edac8d4bba2a4e4753ffa6b751a58fe826cdd330e194193ab84a267c9c84");
+            "433bbe8016879925526ca1f79ff53b0a15a85c3db174dd79bcf4f9f6c4f6f546");
   EXPECT_EQ(to_hex(proof_of(key, Role::kClient, x)),
-            "c27e5624d474472c62f605ea9e0e9525ef4ffec6170324743393b579213d5013");
+            "1868003fc4dfb86b75f42313272ea223f860b56328ac6c47a5d1e724df239ab2");
   EXPECT_EQ(to_hex(proof_of(key, Role::kServer, x)),
-            "7652c7b3b3e4e3162f9c26b90b063b723f4729b9fd02a11c2826f292237b30bf");
+            "d882778e7694cef2a5ee5c61d07b29da0f8227eb367c7ce1b60e28dea6a14d0b");
 }
 
 TEST(AuthGolden, KeyId) {
   uint64_t id = 0;
   ASSERT_TRUE(make_key_id(engine_key(), &id).ok());
   EXPECT_EQ(id, 0x4cd576129fb2d8d6u);  // the first 8 bytes, little-endian
+}
+
+TEST(AuthGolden, Knock) {
+  const Exchange x;
+  wire::Knock knock{};
+  ASSERT_TRUE(
+      make_knock(engine_key(), std::span(x.hello).first<wire::kKnockedBytes>(), &knock).ok());
+  EXPECT_EQ(to_hex(knock), "aea93de90a8320ac");
 }
 
 TEST(AuthGolden, WelcomeMac) {
@@ -97,7 +107,7 @@ TEST(AuthGolden, WelcomeMac) {
   const auto welcome = counting_from<wire::kWelcomeSignedBytes>(0);
   wire::ProofBytes mac{};
   ASSERT_TRUE(make_welcome_mac(session, x.hello, x.signed_part(), welcome, &mac).ok());
-  EXPECT_EQ(to_hex(mac), "ef8cfda55808c7b25ee26434a22e7bf2e25f1446a3413078104e73e91f5a0bc8");
+  EXPECT_EQ(to_hex(mac), "e424e47df1a8bed921d866968d08388f5200784042214a7c03f80b29b7ad098c");
 }
 
 TEST(AuthKeys, SecretsHaveALength) {
@@ -154,6 +164,34 @@ TEST(AuthProof, EveryBitOfTheProofCounts) {
     wire::ProofBytes proof = good;
     proof[bit / 8] = static_cast<uint8_t>(proof[bit / 8] ^ (1 << (bit % 8)));
     ASSERT_TRUE(fails_with(check(key, Role::kClient, x, proof), TCPX_AUTH_FAILED, "secret")) << bit;
+  }
+}
+
+// ---- knocks -------------------------------------------------------------------------------------
+
+// The exchange's hello, knocked with `key`.
+Exchange knocked(const Key& key) {
+  Exchange x;
+  wire::Knock knock{};
+  EXPECT_TRUE(make_knock(key, std::span(x.hello).first<wire::kKnockedBytes>(), &knock).ok());
+  std::copy(knock.begin(), knock.end(), x.hello.begin() + wire::kKnockedBytes);
+  return x;
+}
+
+TEST(AuthKnock, IsRightWithItsKeyAlone) {
+  const Exchange x = knocked(engine_key());
+  EXPECT_TRUE(check_knock(engine_key(), x.hello).ok());
+  const Status status = check_knock(engine_key("another secret, long enough"), x.hello);
+  EXPECT_TRUE(fails_with(status, TCPX_AUTH_FAILED, "does not hold the secret"));
+  EXPECT_TRUE(fails_with(check_knock(engine_key(), Exchange().hello), TCPX_AUTH_FAILED, "secret"));
+}
+
+TEST(AuthKnock, EveryBitOfTheHelloIsCovered) {
+  const Exchange good = knocked(engine_key());
+  for (size_t bit = 0; bit < good.hello.size() * 8; ++bit) {
+    Exchange x = good;
+    x.hello[bit / 8] = static_cast<uint8_t>(x.hello[bit / 8] ^ (1 << (bit % 8)));
+    ASSERT_FALSE(check_knock(engine_key(), x.hello).ok()) << "bit " << bit;
   }
 }
 

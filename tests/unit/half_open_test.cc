@@ -17,8 +17,8 @@ wire::Address v4(uint8_t last) {
   return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last}, 1, 0};
 }
 
-Visitor visitor(int fd, Standing standing, Nanos idle, uint8_t host = 1) {
-  return {fd, source_of(v4(host)), standing, kNow - idle};
+Visitor visitor(uint32_t id, Standing standing, Nanos idle, uint8_t host = 1) {
+  return {id, source_of(v4(host)), standing, kNow - idle};
 }
 
 TEST(HalfOpen, WhoStoodStillLongGoesAtOnceUnderPressure) {
@@ -53,7 +53,7 @@ TEST(HalfOpen, OfOneSourceTheLeastBelievedAndOldestGoes) {
 
 TEST(HalfOpen, ASourceWithManyPlacesGivesWayToOneWithFew) {
   std::vector<Visitor> visitors;
-  for (int i = 0; i < 10; ++i)
+  for (uint32_t i = 0; i < 10; ++i)
     visitors.push_back(visitor(i, Standing::kSaidHello, (100 + i) * kMilli, 1));
   visitors.push_back(visitor(99, Standing::kSilent, 900 * kMilli, 2));
   EXPECT_THAT(choose_leaving(visitors, kNow), ElementsAre(9));
@@ -62,10 +62,10 @@ TEST(HalfOpen, ASourceWithManyPlacesGivesWayToOneWithFew) {
 // Strangers from many addresses hold one place each, a client with lanes holds some.
 TEST(HalfOpen, ASourceWithinItsShareIsJudgedByWhatItSaid) {
   std::vector<Visitor> visitors;
-  for (int i = 0; i < 12; ++i)
+  for (uint32_t i = 0; i < 12; ++i)
     visitors.push_back(
         visitor(i, Standing::kSilent, (100 + i) * kMilli, static_cast<uint8_t>(10 + i)));
-  for (int i = 20; i < 23; ++i)
+  for (uint32_t i = 20; i < 23; ++i)
     visitors.push_back(visitor(i, Standing::kSaidHello, 900 * kMilli, 1));
   EXPECT_THAT(choose_leaving(visitors, kNow), ElementsAre(11));
 }
@@ -79,7 +79,7 @@ TEST(HalfOpen, ALaneOfASessionStaysLongest) {
 
 TEST(HalfOpen, ALargeTableIsNotSearchedForEveryNewcomer) {
   std::vector<Visitor> visitors;
-  for (int i = 0; i < 320; ++i)
+  for (uint32_t i = 0; i < 320; ++i)
     visitors.push_back(visitor(i, Standing::kSilent, 50 * kMilli + i * kMicro));
   EXPECT_EQ(choose_leaving(visitors, kNow).size(), 20u);
 }
