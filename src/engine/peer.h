@@ -203,11 +203,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool end_failed();
   void start(PeerLane& first, const LaneList& others, bool is_long);
   LaneList lanes_locked() const;
-  enum class Outlook { kUnknown, kEndsNow, kWorthSleeping, kNotOurs };
-  Outlook outlook_locked(const TransferState& transfer, const PeerLane& lane, Nanos now) const;
   bool stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const;
-  bool crowded_locked(const PeerLane& lane) const;
-  static void drives_locked(TransferState& transfer, Loop& loop);
   void nudge_drivers_locked(const TransferState& transfer) const;
   void sleep_until_ended(TransferState& transfer, Nanos until);
   void deal_locked(const std::shared_ptr<TransferState>& transfer, const LaneList& lanes);
@@ -268,7 +264,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void report_stalls(Nanos now);
   void go_on_after_refusals(Nanos now);
   PeerLane* lane_for_small_locked();
-  PeerLane* lane_to_drive_locked(const TransferState& transfer) const;
+  Loop* loop_to_drive_locked(TransferState& transfer) const;
   uint32_t live_lanes_locked() const;
   bool became_up_locked();
   void take_refusal_locked(const PeerLane& lane);

@@ -107,8 +107,6 @@ class PeerLane final : public LaneSink {
   double rate() const { return rate_.load(std::memory_order_relaxed); }  // bytes per ns; 0: unknown
   // Equal for lanes on the same interface.
   size_t rail() const { return rail_.load(std::memory_order_relaxed); }
-  bool peer_is_here() const { return lane_->peer_is_here(); }
-  bool polls() const { return lane_->polls(); }
   bool settled() const { return lane_->settled(); }
   bool heard_bye = false;   // guarded by the peer's mu
   Status path_refusal;      // the same; why it has not the path that is required

@@ -9,13 +9,6 @@ namespace tcpx {
 
 namespace {
 
-// From here on sending takes longer than the two system calls that keep the loop's thread asleep.
-constexpr uint64_t kLongPost = 64u << 10;
-// A transfer shorter than this stays on one lane where another lane would have to take its core
-// from the first one, or from the peer. Two cores, 1 MiB: one lane 6.9 GB/s, two lanes 3.5; 8 MiB:
-// one lane 6.3, two lanes 8.3. At half of this 4 MiB were on the edge and went either way from one
-// run to the next, 5 to 9 GB/s.
-constexpr Nanos kWorthAnotherLane = 1000 * kMicro;
 // Chunks a lane may hold however little is left: one on its way, one behind it.
 constexpr uint32_t kLeastHeld = 2;
 
@@ -84,31 +77,21 @@ Status Peer::post(const std::shared_ptr<TransferState>& transfer, std::shared_pt
     deal_locked(transfer, others);
     enqueue_locked(transfer);
   }
-  if (small != nullptr) start(*small, others, transfer->plan.bytes >= kLongPost);
+  if (small != nullptr) start(*small, others, transfer->plan.bytes >= tuning::kLongPost);
   return {};
 }
 
-// Lanes on different interfaces always add up. Lanes on one interface add cores, if there are any:
-// with more loops at work than may spin, they and the peer's take turns on the same ones.
+// Lanes on different interfaces always add up. On one interface they add loops, and what another
+// one gets has to be worth waking it, if it sleeps.
 bool Peer::stays_on_one_lane_locked(const TransferState& transfer, const PeerLane& first) const {
   if (transfer.plan.chunks.size() < 2 || !shared_.options.adaptive_striping) return false;
-  if (!crowded_locked(first)) return false;
-  for (auto& lane : lanes_)
-    if (lane && lane->open() && lane->rail() != first.rail()) return false;
-  double rate = first.rate();  // bytes per ns
-  // Parts too small to tell a rate (128 KiB in two) would never show one if they were spread.
-  if (rate == 0) return transfer.plan.bytes <= chunk_bytes_;
-  // For lanes that poll while anything is under way no length makes up for it where the peer takes
-  // its cores from the same two: four lanes had 0.64 of one lane's rate at 16 MiB and 0.9 at 512.
-  // Between hosts a single connection may be limited by the network.
-  if (first.polls() && first.peer_is_here() && shared_.max_spinning == 1) return true;
-  return static_cast<double>(transfer.plan.bytes) < rate * kWorthAnotherLane;
-}
-
-// Whether the loops at work for this peer, if all its lanes are, outnumber those that may spin.
-bool Peer::crowded_locked(const PeerLane& lane) const {
-  size_t loops = lane.has_own_loop() ? lanes_.size() : shared_.loops.size();
-  return shared_.crowded_by(std::min(lanes_.size(), loops));
+  if (transfer.plan.bytes >= 2 * tuning::kWorthWaking) return false;
+  for (auto& lane : lanes_) {
+    if (!lane || !lane->open() || lane.get() == &first) continue;
+    if (lane->rail() != first.rail() || lane->has_own_loop()) return false;
+    if (&lane->loop() != &first.loop() && lane->loop().awake()) return false;
+  }
+  return true;
 }
 
 // Sends on this thread if the loop is free: no thread switch before the first byte. Lanes of
@@ -122,7 +105,7 @@ void Peer::start(PeerLane& first, const LaneList& others, bool is_long) {
     for (PeerLane* lane : others)
       if (lane != &first && lane->open() && &lane->loop() == here) lane->lane().flush(kPostBudget);
   };
-  bool sent = is_long ? here->try_exclusive_long(send) : here->try_exclusive(send);
+  bool sent = here->try_exclusive(send, is_long ? Loop::Length::kLong : Loop::Length::kShort);
   if (sent) return;
   first.wake();
   for (PeerLane* lane : others)
