@@ -20,6 +20,10 @@ if(TCPX_WERROR)
   add_compile_options(-Werror)
 endif()
 
+if(TCPX_CHECKS)
+  add_compile_definitions(TCPX_CHECKS)
+endif()
+
 if(TCPX_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "TCPX_FUZZ needs clang (libFuzzer); use: cmake --preset fuzz")

@@ -1,7 +1,5 @@
 #include "engine/engine.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -19,6 +17,7 @@
 #include "memory/host_mover.h"
 #include "path/tcp/tcp_lane.h"
 #include "session/sockets.h"
+#include "topo/usable_cores.h"
 
 namespace tcpx {
 
@@ -27,16 +26,6 @@ namespace {
 constexpr Nanos kTick = 20 * kMilli;
 constexpr Nanos kIdleTick = 250 * kMilli;
 constexpr size_t kKeptEndedPeers = 256;
-// Small transfers are cut so that every lane gets a part, but not finer than this.
-constexpr uint64_t kSmallestCut = 64 << 10;
-
-// Cores this process may run on: in a container far fewer than the machine has.
-uint32_t cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
-}
-
 }  // namespace
 
 EngineCore::EngineCore(Config config, Log log, Movers* movers)
@@ -178,15 +167,16 @@ Status EngineCore::init_listeners(std::vector<Fd>* listeners) {
 
 Status EngineCore::init_loops() {
   uint32_t count = shared_.options.io_threads;
-  // Half the cores: the other half is for the application, or for the peer on the same host. Two
-  // even on two cores: then the scheduler can balance sending against receiving.
-  if (count == 0) count = std::clamp(cores() / 2, std::min(cores(), 2u), 8u);
-  shared_.max_spinning = static_cast<int>(std::max(1u, cores() / 2));
+  shared_.cores = topo::usable_cores();
+  // Half the cores, the other half is for the application; but two where there are two, so that
+  // both can move data while the application waits for it.
+  if (count == 0) count = std::clamp(shared_.cores / 2, std::min(shared_.cores, 2u), 8u);
+  // Whoever works has a core, however many spin.
+  shared_.spinners.allow(static_cast<int>(std::max(2u, shared_.cores) - 1));
   for (uint32_t i = 0; i < count; ++i) {
     Loop::Settings settings;
     settings.spin = shared_.options.spin;
-    settings.driven = &shared_.driven_loops;
-    settings.max_spinning = shared_.max_spinning;
+    settings.spinners = &shared_.spinners;
     settings.movers = shared_.movers;
     std::unique_ptr<Loop> loop;
     if (Status status = Loop::create(settings, &loop); !status) return status;
@@ -443,12 +433,11 @@ Nanos EngineCore::tick(Nanos now) {
   return next;
 }
 
-// For who asks again and again without a transfer of its own, e.g. for notifications: where cores
-// are scarce it has the one that the loops' threads would need. Where they are not, those threads
-// are more than this one.
+// For who asks again and again without a transfer of its own, e.g. for notifications: if it has the
+// core that the loops' threads would need, it does their work. If not, they are more than this one.
 void EngineCore::poll() {
-  if (!shared_.crowded_by(shared_.loops.size())) return;
-  for (auto& loop : shared_.loops) loop->poll();
+  if (!shared_.caller_takes_a_core()) return;
+  for (auto& loop : shared_.loops) (void)loop->drive([] { return false; }, 0, Loop::Caller::kPolls);
 }
 
 void EngineCore::shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) {
@@ -558,7 +547,7 @@ Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_p
     request.remote_engine = uid.data();
   }
   request.chunk_bytes =
-      std::clamp(share - share % 4096, std::min(kSmallestCut, shared_.options.chunk_bytes),
+      std::clamp(share - share % 4096, std::min(tuning::kSmallestCut, shared_.options.chunk_bytes),
                  shared_.options.chunk_bytes);
   auto transfer = std::make_shared<TransferState>();
   if (Status status = make_plan(request, shared_.regions, &transfer->plan); !status) return status;

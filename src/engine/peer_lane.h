@@ -79,8 +79,6 @@ class PeerLane final : public LaneSink {
   double rate() const { return window_.rate(); }  // bytes per ns; 0: unknown
   // Equal for lanes on the same interface.
   size_t rail() const { return rail_.load(std::memory_order_relaxed); }
-  bool peer_is_here() const { return lane_->peer_is_here(); }
-  bool polls() const { return lane_->polls(); }
   bool settled() const { return lane_->settled(); }
   Nanos audible_since = 0;  // of the engine's service thread; see PeerWatch
   // A lane that we do not read is not silent.

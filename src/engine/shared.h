@@ -57,14 +57,12 @@ struct EngineShared {
   // Null: host memory only, which lanes use themselves. Of the engine's loops: what goes beside a
   // lane's stream, in a loop of its own, is staged by its carrier.
   Movers* movers = nullptr;
-  std::atomic<int> driven_loops{0};
+  uint32_t cores = 1;  // that this process may use
+  Spinners spinners;   // outlives the loops
   std::vector<std::unique_ptr<Loop>> loops;
-  // How many loops may be at work at once and still spin; the rest of the cores is for the
-  // application, or for the peer on the same host.
-  int max_spinning = 1;
-  bool crowded_by(size_t working_loops) const {
-    return working_loops > static_cast<size_t>(max_spinning);
-  }
+  // Somebody calls again and again and has a core for that: whether those that are left are too few
+  // for the loops' threads.
+  bool caller_takes_a_core() const { return loops.size() + 1 > cores; }
   EngineCounters counters;
   std::unique_ptr<NoticeQueue> inbox;
   // Runs `task` on the service thread soon. Any thread, also a loop's.

@@ -6,13 +6,11 @@
 
 #include "base/text.h"
 #include "engine/peer.h"
+#include "path/tuning.h"
 
 namespace tcpx {
 
 namespace {
-
-// From here on sending takes longer than the two system calls that keep the loop's thread asleep.
-constexpr uint64_t kLongPost = 64u << 10;
 
 // Room for one more, so that adding it cannot fail.
 template <class T>
@@ -43,7 +41,7 @@ Status Transfers::post(const std::shared_ptr<TransferState>& transfer,
     }
     lock->scheduler.add(transfer);
   }
-  if (first != nullptr) send_here(*first, others, transfer->plan.bytes >= kLongPost);
+  if (first != nullptr) send_here(*first, others, transfer->plan.bytes >= tuning::kLongPost);
   return {};
 }
 
@@ -95,6 +93,20 @@ void Transfers::begin(PeerLock& lock, const std::shared_ptr<TransferState>& tran
   shared_.counters.transfers_posted.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Lanes on different interfaces always add up. On one interface they add loops, and what another
+// one gets has to be worth waking it, if it sleeps.
+bool Transfers::stays_on_one_lane(PeerLock& lock, const TransferState& transfer,
+                                  const PeerLane& first) const {
+  if (transfer.plan.chunks.size() < 2 || !shared_.options.adaptive_striping) return false;
+  if (transfer.plan.bytes >= 2 * tuning::kWorthWaking) return false;
+  for (auto& lane : lock->lanes) {
+    if (!lane || !lane->open() || lane.get() == &first) continue;
+    if (lane->rail() != first.rail() || lane->has_own_loop()) return false;
+    if (&lane->loop() != &first.loop() && lane->loop().awake()) return false;
+  }
+  return true;
+}
+
 // The first chunk of every lane that has nothing to do. If they all came for it at once, each would
 // wait for the others: the last of four lanes then began 1 MiB 5 us after the first.
 void Transfers::deal(PeerLock& lock, const std::shared_ptr<TransferState>& transfer) {
@@ -116,7 +128,7 @@ void Transfers::send_here(PeerLane& first, const LaneList& others, bool is_long)
       if (lane != &first && lane->open() && &lane->loop() == here)
         lane->lane().flush(Peer::kPostBudget);
   };
-  bool sent = is_long ? here->try_exclusive_long(send) : here->try_exclusive(send);
+  bool sent = here->try_exclusive(send, is_long ? Loop::Length::kLong : Loop::Length::kShort);
   if (sent) return;
   first.wake();
   for (PeerLane* lane : others)

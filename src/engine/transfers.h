@@ -60,6 +60,8 @@ class Transfers {
   Status check_post(PeerLock& lock, const TransferState& transfer) const;
   void begin(PeerLock& lock, const std::shared_ptr<TransferState>& transfer,
              std::shared_ptr<Notice> notice, Nanos deadline);
+  bool stays_on_one_lane(PeerLock& lock, const TransferState& transfer,
+                         const PeerLane& first) const;
   void deal(PeerLock& lock, const std::shared_ptr<TransferState>& transfer);
   void send_here(PeerLane& first, const LaneList& others, bool is_long);
   // Ending.
@@ -79,14 +81,7 @@ class Transfers {
   void look_again(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos deadline);
   Status await_loose(TransferState& transfer, uint64_t post, Nanos deadline);
   // Waiting.
-  enum class Outlook { kUnknown, kEndsNow, kWorthSleeping, kNotOurs };
-  Outlook outlook(PeerLock& lock, const TransferState& transfer, const PeerLane& lane,
-                  Nanos now) const;
-  bool stays_on_one_lane(PeerLock& lock, const TransferState& transfer,
-                         const PeerLane& first) const;
-  bool crowded(PeerLock& lock, const PeerLane& lane) const;
-  PeerLane* lane_to_drive(PeerLock& lock, const TransferState& transfer) const;
-  static void drives(PeerLock& lock, TransferState& transfer, Loop& loop);
+  Loop* loop_to_drive(PeerLock& lock, TransferState& transfer) const;
   void nudge_drivers(const TransferState& transfer) const;
   void sleep_until_ended(TransferState& transfer, Nanos until);
 

@@ -172,8 +172,6 @@ class Lane : public LoopSource {
   virtual const char* path() const = 0;
   virtual bool settled() const = 0;
   virtual std::string interface() const = 0;
-  virtual bool peer_is_here() const = 0;  // on the same host
-  virtual bool polls() const = 0;         // all the time while anything is under way
   // Of what carries its payload beside the stream, if anything does. Any thread.
   virtual std::optional<CarrierReport> carrier_report() const { return {}; }
   // "" or why the lane should be given up although its stream is alive.

@@ -49,6 +49,13 @@ struct LoopTest : ::testing::Test {
     loop->run_exclusive([&] { loop->remove(index, inside.get()); });
     loop.reset();
   }
+  // As tcpx_wait does, and a tcpx_poll that only looks.
+  bool drive(const std::function<bool()>& stop, Nanos until) {
+    return loop->drive(stop, until, Loop::Caller::kWaits);
+  }
+  void look() {
+    (void)loop->drive([] { return false; }, 0, Loop::Caller::kPolls);
+  }
   bool eventually(const std::function<bool()>& condition) {
     for (int i = 0; i < 5000 && !condition(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -72,7 +79,7 @@ TEST_F(LoopTest, ACallerDrivesAndTheThreadTakesOverAfter) {
   for (int round = 0; round < 200; ++round) {
     long before = source->received;
     ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
-    loop->drive_until([&] { return source->received > before; }, now_ns() + 5 * kSecond);
+    drive([&] { return source->received > before; }, now_ns() + 5 * kSecond);
     // It returns at once when the loop's thread is quicker; the byte is served all the same.
     ASSERT_TRUE(eventually([&] { return source->received > before; }));
     ASSERT_EQ(send(outside.get(), "y", 1, 0), 1);
@@ -90,15 +97,15 @@ TEST_F(LoopTest, AskingOneSourceDirectlyMissesNothingOfTheOthers) {
   uint32_t other_index = 0;
   loop->run_exclusive([&] {
     ASSERT_TRUE(loop->add(other_inside.get(), other, &other_index).ok());
-    loop->heard(index);
+    loop->heard(index, now_ns());
     loop->engage(1);  // spin long
   });
   for (int round = 1; round <= 100; ++round) {
     ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
     ASSERT_EQ(send(other_outside.get(), "y", 1, 0), 1);
     loop->wake(other_index);
-    loop->drive_until([&] { return source->received == round && other->received == round; },
-                      now_ns() + 5 * kSecond);
+    drive([&] { return source->received == round && other->received == round; },
+          now_ns() + 5 * kSecond);
     ASSERT_TRUE(eventually([&] {
       return source->received == round && other->received == round && other->wakes >= 1;
     })) << "round "
@@ -106,7 +113,7 @@ TEST_F(LoopTest, AskingOneSourceDirectlyMissesNothingOfTheOthers) {
   }
   // Quiet for a while: there is spinning to be seen.
   EXPECT_TRUE(eventually([&] {
-    loop->drive_until([] { return false; }, now_ns() + 5 * kMilli);
+    drive([] { return false; }, now_ns() + 5 * kMilli);
     return source->spins > 0;
   }));
   EXPECT_EQ(other->spins, 0);
@@ -115,11 +122,11 @@ TEST_F(LoopTest, AskingOneSourceDirectlyMissesNothingOfTheOthers) {
   loop->run_exclusive([&] {
     loop->engage(-1);
     loop->remove(other_index, other_inside.get());
-    loop->heard(index);
+    loop->heard(index, now_ns());
     loop->remove(index, inside.get());
     asked = source->spins;
   });
-  loop->drive_until([] { return false; }, now_ns() + 5 * kMilli);
+  drive([] { return false; }, now_ns() + 5 * kMilli);
   EXPECT_EQ(source->spins, asked);
   loop->run_exclusive([&] { ASSERT_TRUE(loop->add(inside.get(), source, &index).ok()); });
 }
@@ -127,24 +134,25 @@ TEST_F(LoopTest, AskingOneSourceDirectlyMissesNothingOfTheOthers) {
 // Who waits for room hears of it from epoll alone, so nobody is asked directly meanwhile.
 TEST_F(LoopTest, NobodyIsAskedDirectlyWhileASourceWaitsForRoom) {
   loop->run_exclusive([&] {
-    loop->heard(index);
+    loop->heard(index, now_ns());
     loop->engage(1);
     loop->watch_room(index, inside.get(), true);
   });
   int before = source->spins;
-  loop->drive_until([] { return false; }, now_ns() + 5 * kMilli);
+  drive([] { return false; }, now_ns() + 5 * kMilli);
   EXPECT_EQ(source->spins, before);
   loop->run_exclusive([&] { loop->watch_room(index, inside.get(), false); });
   // The loop's thread may have it and not be running: then there is nothing to drive this time.
   EXPECT_TRUE(eventually([&] {
-    loop->drive_until([] { return false; }, now_ns() + 5 * kMilli);
+    loop->run_exclusive([&] { loop->heard(index, now_ns()); });
+    drive([] { return false; }, now_ns() + 5 * kMilli);
     return source->spins > before;
   }));
   loop->run_exclusive([&] { loop->engage(-1); });
 }
 
-TEST_F(LoopTest, PollUntilStaysUntilTheEndOrTheTime) {
-  for (auto idle : {Loop::Idle::kSpins, Loop::Idle::kSleeps}) {
+TEST_F(LoopTest, ADriverStaysUntilTheEndOrTheTime) {
+  for (auto caller : {Loop::Caller::kWaits, Loop::Caller::kPolls}) {
     long before = source->received;
     std::thread sender([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -152,34 +160,34 @@ TEST_F(LoopTest, PollUntilStaysUntilTheEndOrTheTime) {
     });
     auto came = [&] { return source->received > before; };
     Nanos from = now_ns();
-    while (!came()) loop->poll_until(came, now_ns() + 5 * kSecond, idle);
+    while (!came()) loop->drive(came, now_ns() + 5 * kSecond, caller);
     EXPECT_LT(now_ns() - from, 4 * kSecond) << "it stayed although the end had come";
     sender.join();
     from = now_ns();
-    loop->poll_until([] { return false; }, from + 3 * kMilli, idle);
+    loop->drive([] { return false; }, from + 3 * kMilli, caller);
     EXPECT_LT(now_ns() - from, 2 * kSecond);
   }
 }
 
 // Nor does it wait for the loop: its caller has something better to do than that.
-TEST_F(LoopTest, PollUntilSaysWhenAnotherDrives) {
-  for (auto idle : {Loop::Idle::kSpins, Loop::Idle::kSleeps}) {
+TEST_F(LoopTest, ADriverSaysWhenAnotherDrives) {
+  for (auto caller : {Loop::Caller::kWaits, Loop::Caller::kPolls}) {
     bool drove = true;
     loop->run_exclusive([&] {
       std::thread([&] {
-        drove = loop->poll_until([] { return false; }, now_ns() + 60 * kSecond, idle);
+        drove = loop->drive([] { return false; }, now_ns() + 60 * kSecond, caller);
       }).join();
     });
     EXPECT_FALSE(drove);
   }
-  EXPECT_TRUE(eventually(
-      [&] { return loop->poll_until([] { return true; }, now_ns(), Loop::Idle::kSleeps); }));
+  EXPECT_TRUE(
+      eventually([&] { return loop->drive([] { return true; }, now_ns(), Loop::Caller::kPolls); }));
 }
 
 TEST_F(LoopTest, WakesAreNeverLostWhoeverDrives) {
   std::atomic<bool> stop{false};
   std::thread driver([&] {
-    while (!stop) loop->drive_until([&] { return stop.load(); }, now_ns() + 2 * kMilli);
+    while (!stop) drive([&] { return stop.load(); }, now_ns() + 2 * kMilli);
   });
   for (int i = 0; i < 300; ++i) {
     int before = source->wakes;
@@ -196,7 +204,7 @@ TEST_F(LoopTest, ExclusiveSectionsNeverOverlapAndAlwaysRun) {
   int inside_now = 0, ran = 0;  // unguarded on purpose: the section is the guard
   std::vector<std::thread> threads;
   threads.emplace_back([&] {
-    while (!stop) loop->drive_until([&] { return stop.load(); }, now_ns() + kMilli);
+    while (!stop) drive([&] { return stop.load(); }, now_ns() + kMilli);
   });
   for (int t = 0; t < 3; ++t)
     threads.emplace_back([&] {
@@ -222,7 +230,7 @@ TEST_F(LoopTest, ASleepingDriverIsNudgedWhenItsConditionComesTrue) {
     loop->nudge();
   });
   Nanos start = now_ns();
-  loop->drive_until([&] { return done.load(); }, now_ns() + 30 * kSecond);
+  drive([&] { return done.load(); }, now_ns() + 30 * kSecond);
   EXPECT_LT(now_ns() - start, 5 * kSecond);
   finisher.join();
 }
@@ -234,10 +242,10 @@ TEST_F(LoopTest, TheThreadTakesOverFromAPollerThatStops) {
     long before = source->received;
     for (int i = 0; i < 20; ++i) {
       ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
-      loop->poll();
+      look();
     }
     Nanos until = now_ns() + 5 * round * kMicro;  // the thread's looks at the lease fall anywhere
-    while (now_ns() < until) loop->poll();
+    while (now_ns() < until) look();
     ASSERT_EQ(send(outside.get(), "y", 1, 0), 1);
     ASSERT_TRUE(eventually([&] { return source->received == before + 21; })) << "round " << round;
     loop->wake(index);
@@ -250,11 +258,11 @@ TEST_F(LoopTest, PollersAndDriversAndTheThreadMissNothing) {
   std::vector<std::thread> callers;
   for (int i = 0; i < 2; ++i)
     callers.emplace_back([&] {
-      while (!stop) loop->poll();
+      while (!stop) look();
     });
   callers.emplace_back([&] {
     while (!stop) {
-      loop->drive_until([&] { return stop.load(); }, now_ns() + 300 * kMicro);
+      drive([&] { return stop.load(); }, now_ns() + 300 * kMicro);
       std::this_thread::sleep_for(std::chrono::microseconds(700));
     }
   });
@@ -273,27 +281,50 @@ TEST_F(LoopTest, PollersAndDriversAndTheThreadMissNothing) {
 // Whoever posts and polls leaves something behind and comes no more: the thread has it.
 TEST_F(LoopTest, TheThreadComesBackAfterALongSectionUnderALease) {
   for (int round = 0; round < 20; ++round) {
-    for (int i = 0; i < 20; ++i) loop->poll();
+    for (int i = 0; i < 20; ++i) look();
     source->hot = 5000;
     bool done = false;
-    while (!done) done = loop->try_exclusive_long([&] { loop->make_hot(index); });
+    while (!done) done = loop->try_exclusive([&] { loop->make_hot(index); }, Loop::Length::kLong);
     ASSERT_TRUE(eventually([&] { return source->hot <= 0; })) << "round " << round;
   }
 }
 
-// A poller that stays in the loop is always met inside. Every look takes a core from somebody: a
-// third of all 1 MiB READs took 40 us longer while the thread came every 250 us.
-TEST_F(LoopTest, ThePollerWhoStaysIsLookedAtEverMoreRarely) {
-  for (int i = 0; i < 20; ++i) loop->poll();
+// At whatever moment the last poll was, the thread is there when the lease has ended, of its own
+// accord. The least of many: this machine may have other things to do.
+TEST_F(LoopTest, AfterTheLastPollTheThreadIsSoonThere) {
+  Nanos least = kNever;
+  for (int round = 0; round < 100; ++round) {
+    long before = source->received;
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+      look();
+    }
+    ASSERT_EQ(send(outside.get(), "y", 1, 0), 1);
+    Nanos from = now_ns();
+    while (source->received != before + 21 && now_ns() < from + 5 * kSecond) pause_cpu();
+    ASSERT_EQ(source->received, before + 21) << "round " << round;
+    least = std::min(least, now_ns() - from);
+  }
+  EXPECT_LT(least, kMilli) << "a lease lasts " << tuning::kLeaseLasts;
+}
+
+// While a lease goes on the thread only looks at it, and not more often than it lasts.
+TEST_F(LoopTest, APollerWhoStaysIsLeftAlone) {
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+    look();
+  }
   uint64_t before = loop->thread_wakes();
   Nanos from = now_ns(), time = 0;
-  while ((time = now_ns() - from) < 300 * kMilli)
-    loop->poll_until([] { return false; }, now_ns() + 20 * kMicro, Loop::Idle::kSpins);
-  EXPECT_LT(loop->thread_wakes() - before, static_cast<uint64_t>(time / (700 * kMicro)));
+  while ((time = now_ns() - from) < 300 * kMilli) {
+    ASSERT_EQ(send(outside.get(), "x", 1, 0), 1);
+    loop->drive([] { return false; }, now_ns() + 20 * kMicro, Loop::Caller::kPolls);
+  }
+  EXPECT_LT(loop->thread_wakes() - before, static_cast<uint64_t>(2 * time / tuning::kLeaseLasts));
 }
 
 TEST_F(LoopTest, StopEndsALeaseSoon) {
-  for (int i = 0; i < 100; ++i) loop->poll();
+  for (int i = 0; i < 100; ++i) look();
   Nanos from = now_ns();
   ASSERT_TRUE(loop->stop());
   EXPECT_LT(now_ns() - from, kSecond);
@@ -371,6 +402,17 @@ TEST_F(LoopTest, OwnersTakeTurnsHoweverManySourcesTheyHave) {
   EXPECT_NEAR(turns[kMany], 300, 10) << "the owner of one";
   for (int i = 0; i < kMany; ++i) EXPECT_NEAR(turns[static_cast<size_t>(i)], 300 / kMany, 5) << i;
 }
+
+#if defined(TCPX_CHECKS)
+TEST_F(LoopTest, WhoIsNotInsideIsCaught) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  loop->run_exclusive([&] { loop->assert_inside(); });
+  loop->try_exclusive([&] { loop->assert_inside(); });
+  EXPECT_DEATH(loop->assert_inside(), "");
+  EXPECT_DEATH(loop->make_hot(index), "");
+  EXPECT_DEATH(loop->run_exclusive([&] { std::thread([&] { loop->engage(1); }).join(); }), "");
+}
+#endif
 
 TEST_F(LoopTest, HotSourcesArePolledUntilTheySayNo) {
   source->hot = 1000;

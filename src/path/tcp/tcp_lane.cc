@@ -12,17 +12,14 @@
 #include "base/caught.h"
 #include "base/text.h"
 #include "path/tcp/payload_io.h"
+#include "path/tuning.h"
 
 namespace tcpx {
 
 namespace {
 
-// Payload frames queued ahead of the socket: one on its way out and one to follow without a gap.
-// More would only take chunks away from faster lanes.
-constexpr uint32_t kQueuedPayloadFrames = 2;
 constexpr size_t kZeroBytes = 1u << 20;
-constexpr char kNoPacing[] = "reno";     // in every kernel
-constexpr Nanos kBetweenTries = kMicro;  // the sender needs the socket's lock too
+constexpr char kNoPacing[] = "reno";  // in every kernel
 
 // Source of the zeros that fill an abandoned frame. Never written, so it costs no memory.
 uint8_t* zeros() {
@@ -95,11 +92,6 @@ Work TcpLane::on_hot() {
   bool more = idle == Work::kMore;
   if (open_ && carrier_ != nullptr) more |= poll_carrier();
   if (!open_) return Work::kNone;
-  if (phase_ == Phase::kPayload && !readable_ && read_holds_ == 0) {
-    readable_ = now_ns() < eager_until_;
-    if (readable_) relax(kBetweenTries);
-    more |= readable_;
-  }
   work();
   if (!open_) return Work::kNone;
   return more ? Work::kMore : idle;
@@ -175,9 +167,9 @@ uint32_t TcpLane::payload_credit() const {
     uint32_t credit = carrier_->credit();
     return credit > queued_beside_ ? credit - queued_beside_ : 0;
   }
-  return queued_payload_frames_ >= kQueuedPayloadFrames
+  return queued_payload_frames_ >= tuning::kQueuedPayloadFrames
              ? 0
-             : kQueuedPayloadFrames - queued_payload_frames_;
+             : tuning::kQueuedPayloadFrames - queued_payload_frames_;
 }
 
 void TcpLane::queue(TxFrame* frame) {

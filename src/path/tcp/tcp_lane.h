@@ -52,8 +52,6 @@ class TcpLane final : public Lane, private CarrierHost {
   const char* path() const override;
   bool settled() const override { return way_.load() != Way::kUnsettled; }
   std::string interface() const override;
-  bool peer_is_here() const override { return settings_.same_host; }
-  bool polls() const override { return way_.load() == Way::kBeside; }
   std::optional<CarrierReport> carrier_report() const override {
     return carrier_ ? std::optional(carrier_->report()) : std::nullopt;
   }
@@ -125,7 +123,6 @@ class TcpLane final : public Lane, private CarrierHost {
 
   // Receiving: `ahead_` takes the trailer of the current frame (if it has one) and the next header.
   bool readable_ = false;
-  Nanos eager_until_ = 0;
   int event_bytes_ = 1;     // fewer bytes than this are no event
   bool end_hint_ = false;   // the peer has closed: read until the end is seen
   uint8_t read_holds_ = 0;  // of ReadHold

@@ -8,24 +8,9 @@
 #include "base/text.h"
 #include "path/tcp/payload_io.h"
 #include "path/tcp/tcp_lane.h"
+#include "path/tuning.h"
 
 namespace tcpx {
-
-namespace {
-
-// What handling a frame costs beside its bytes, and a piece of it, as payload that moves in the
-// same time: 2 us, 30 ns.
-constexpr uint64_t kFrameCost = 16u << 10, kPieceCost = 256;
-// In the middle of a payload the next bytes are due at once: for this long the lane is polled
-// directly instead of through epoll.
-constexpr Nanos kEagerFor = 20 * kMicro;
-// With more payload than this to come, fewer bytes are no event. Every event costs the sender's
-// core (on loopback; the interrupt's core otherwise) a walk through two epoll sets, for each 64
-// KiB.
-constexpr uint64_t kEventBytes = 128u << 10;
-constexpr ssize_t kLongCopy = 32 << 10;
-
-}  // namespace
 
 bool TcpLane::receive(uint64_t budget) {
   uint64_t total = 0;
@@ -55,9 +40,8 @@ bool TcpLane::receive(uint64_t budget) {
       break;
     }
     // Fewer bytes than asked for: the socket is empty, and new bytes raise a new edge. The end of
-    // the stream may have been announced already, so then we go on until we see it. And while many
-    // bytes were copied more may have come: four lanes, 16 cores, 1 MiB READ 67 us, so 63 us.
-    bool copied_long = phase_ == Phase::kPayload && got >= kLongCopy;
+    // the stream may have been announced already, so then we go on until we see it.
+    bool copied_long = phase_ == Phase::kPayload && static_cast<size_t>(got) >= tuning::kLongCopy;
     if (static_cast<size_t>(got) < asked && !end_hint_ && !copied_long) {
       readable_ = false;
       break;
@@ -68,9 +52,7 @@ bool TcpLane::receive(uint64_t budget) {
     counters_.bytes_in.fetch_add(total, std::memory_order_relaxed);
     Nanos now = now_ns();
     counters_.last_receive.store(now, std::memory_order_relaxed);
-    eager_until_ = now + kEagerFor;
-    if (open_) loop_.heard(source_index_);
-    if (open_ && phase_ == Phase::kPayload && !readable_) loop_.make_hot(source_index_);
+    if (open_) loop_.heard(source_index_, now);
     if (open_) loop_.spend(source_index_, total + handling_);
   }
   return open_ && turn_over;
@@ -79,8 +61,9 @@ bool TcpLane::receive(uint64_t budget) {
 void TcpLane::watch_bytes() {
   // A socket with less room never has so many: who waits for them reads when the sender's kernel
   // asks whether it may go on, five times a second.
-  if (settings_.socket_buffer != 0 && settings_.socket_buffer < 4 * kEventBytes) return;
-  int bytes = phase_ == Phase::kPayload && payload_left_ >= kEventBytes ? kEventBytes : 1;
+  if (settings_.socket_buffer != 0 && settings_.socket_buffer < 4 * tuning::kEventBytes) return;
+  int bytes =
+      phase_ == Phase::kPayload && payload_left_ >= tuning::kEventBytes ? tuning::kEventBytes : 1;
   if (bytes == event_bytes_) return;
   event_bytes_ = bytes;
   setsockopt(fd_.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
@@ -187,7 +170,7 @@ Status TcpLane::head_arrived() {
 
 // Header and table are complete.
 Status TcpLane::dispatch_head() {
-  handling_ += kFrameCost + header_.piece_count * kPieceCost;
+  handling_ += tuning::kFrameCost + header_.piece_count * tuning::kPieceCost;
   pieces_.resize(header_.piece_count);
   if (Status status = wire::decode_pieces(header_, table_, pieces_); !status) return status;
   if (!header_.has_payload()) {
