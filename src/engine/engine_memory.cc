@@ -24,7 +24,7 @@ Status EngineCore::register_memory(const RegionView& memory, uint64_t* region) {
 }
 
 Status EngineCore::check_place(const Place& place) const {
-  if (shared_.movers == nullptr ? place.is_host() : shared_.movers->serves(place)) return {};
+  if (shared_.movers->serves(place)) return {};
   return bad_call(TCPX_UNSUPPORTED, strf("this engine cannot move memory of {}; register host "
                                          "memory and copy it yourself",
                                          place.text()));
@@ -84,8 +84,7 @@ std::vector<std::shared_ptr<Peer>> EngineCore::all_peers() {
 // If it fails, the id names nothing all the same, and who asks again goes on waiting.
 Status EngineCore::retire_region(uint64_t region) {
   auto [close_at, give_up] = fence_times();
-  RegionView view;
-  if (Status status = shared_.regions.retire(region, &view); !status) return status;
+  if (Status status = shared_.regions.retire(region); !status) return status;
   std::vector<std::shared_ptr<Peer>> peers;
   {
     std::lock_guard lock(mu_);
@@ -99,7 +98,7 @@ Status EngineCore::retire_region(uint64_t region) {
     return answers.all_let_go() && !peer.has_users_of(region);
   };
   if (Status status = await_lanes(peers, revoke, let_go, give_up); !status) return status;
-  auto forget = [&](Peer& peer) { return peer.ask_forget(view.base, view.length); };
+  auto forget = [&](Peer& peer) { return peer.ask_forget(region); };
   auto forgotten = [](Peer&, const LaneAnswers& answers) { return answers.complete(); };
   if (Status status = await_lanes(peers, forget, forgotten, give_up); !status) return status;
   // A lane that joined meanwhile may be between resolve and use: pass once through every loop.

@@ -132,7 +132,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void tell_epoch();
   void await_epoch_heard(uint64_t epoch, Nanos deadline);
   // Nothing uses the memory any more and it is about to be freed.
-  Answers ask_forget(const void* base, uint64_t length);
+  Answers ask_forget(uint64_t region);
   Status notify(std::shared_ptr<Notice> notice, Nanos deadline);
 
   // ---- from lanes (in their loop's exclusive section) ----

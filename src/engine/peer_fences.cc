@@ -284,9 +284,9 @@ bool Peer::hangs(Nanos now) {
   return false;
 }
 
-Answers Peer::ask_forget(const void* base, uint64_t length) {
-  return ask_lanes([base, length](PeerLane& lane) {
-    lane.lane().forget_memory(base, length);
+Answers Peer::ask_forget(uint64_t region) {
+  return ask_lanes([region](PeerLane& lane) {
+    lane.lane().forget_region(region);
     return size_t{0};
   });
 }

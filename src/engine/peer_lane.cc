@@ -33,7 +33,7 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
       own_loop_(own_loop),
       loop_(*loop_owner_),
       outstanding_(peer.window()),
-      moves_(loop_.mover(), peer.window()) {
+      moves_(loop_.mover(), peer.window(), own_loop) {
   scratch_.reserve(wire::kMaxPieces);
   behind_.reserve(kMostBehind);
   lost_writes_.reserve(peer.window());
@@ -210,7 +210,7 @@ uint64_t PeerLane::send_chunk(ChunkWork work) {
     frame->table.resize(chunk.pieces * wire::kPieceBytes);
     wire::encode_pieces(scratch_, frame->table.data());
   }
-  if (!is_read) transfer.plan.local_iov(chunk, &frame->payload);
+  if (!is_read) transfer.plan.local_memory(chunk, &frame->payload, &frame->regions);
   frame->place = chunk.local;
   if (!is_read) sent_.add(work.transfer_id);
 
@@ -292,7 +292,7 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
   }
   const Plan& plan = entry->transfer->plan;
   const Chunk& part = plan.chunks[entry->chunk];
-  plan.local_iov(part, &chunk->destination);
+  plan.local_memory(part, &chunk->destination, &chunk->regions);
   chunk->place = part.local;
   return {};
 }
@@ -302,25 +302,27 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
 // All of it in one place: descriptions of regions say where they lie, so whoever mixes has not kept
 // to them.
 tcpx_code PeerLane::resolve(const wire::Header& header, std::span<const wire::Piece> pieces,
-                            uint32_t access, std::vector<iovec>* out, Place* place) {
+                            uint32_t access, ResolvedParts out) {
   RegionUser user{peer_.id(), header.aux};
   for (size_t i = 0; i < pieces.size(); ++i) {
     Resolved memory;
     tcpx_code code = shared_.regions.resolve(pieces[i], access, user, &memory);
-    if (code == TCPX_OK && i > 0 && memory.place != *place) code = TCPX_INVALID_ARGUMENT;
+    if (code == TCPX_OK && i > 0 && memory.place != *out.place) code = TCPX_INVALID_ARGUMENT;
     if (code != TCPX_OK) {
       count_refusal(code);
       return code;
     }
-    *place = memory.place;
-    if (pieces[i].length > 0) out->push_back({memory.at, pieces[i].length});
+    *out.place = memory.place;
+    if (pieces[i].length == 0) continue;
+    out.regions->add(out.parts->size(), memory.region);
+    out.parts->push_back({memory.at, pieces[i].length});
   }
   return TCPX_OK;
 }
 
 void PeerLane::write_head(RxChunk* chunk) {
-  chunk->refusal =
-      resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE, &chunk->destination, &chunk->place);
+  chunk->refusal = resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE,
+                           {&chunk->destination, &chunk->place, &chunk->regions});
   chunk->discard = chunk->refusal != TCPX_OK;
 }
 
@@ -343,7 +345,8 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
   frame->header.type = wire::FrameType::kData;
   frame->header.transfer = header.transfer;
   frame->header.chunk = header.chunk;
-  tcpx_code code = resolve(header, pieces, TCPX_REMOTE_READ, &frame->payload, &frame->place);
+  tcpx_code code =
+      resolve(header, pieces, TCPX_REMOTE_READ, {&frame->payload, &frame->place, &frame->regions});
   if (code != TCPX_OK) {
     drop_frame(frame);
     refuse_read(header, code);
@@ -389,7 +392,7 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
     drop_chunk(chunk);
     return status;
   }
-  wants_slot_ = !header.is_notice() && !chunk->discard && !moves_.land(chunk);
+  wants_slot_ = !header.is_notice() && !chunk->discard && !land(chunk);
   if (wants_slot_) {  // it comes again: resume_reading()
     if (Outstanding* entry = find(header.transfer, header.chunk); !is_write && entry != nullptr)
       entry->landing = nullptr;
@@ -413,7 +416,7 @@ Status PeerLane::on_payload(RxChunk* chunk, const wire::Trailer& trailer) {
   if (moves_.place(chunk))
     placed(chunk);
   else
-    loop_.make_waiting(lane_->source_index());
+    look_at_moves_soon();
   return {};
 }
 

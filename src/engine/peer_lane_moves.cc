@@ -30,9 +30,26 @@ bool PeerLane::may_take_chunk_staged() {
 
 // Out of its memory first, where that is not the lane's to read.
 void PeerLane::queue_payload(TxFrame* frame) {
-  if (frame->payload.empty() || !moves_.stages(frame->place)) return lane_->queue(frame);
+  if (frame->payload.empty() || (!moves_.stages(frame->place) && lane_->reaches(*frame)))
+    return lane_->queue(frame);
   moves_.fill(frame);
-  loop_.make_waiting(lane_->source_index());
+  look_at_moves_soon();
+}
+
+// Where the lane receives it. False: that takes a slot, and none is free.
+bool PeerLane::land(RxChunk* chunk) {
+  const bool in_place =
+      chunk->header.payload_bytes == 0 || (!moves_.stages(chunk->place) && lane_->reaches(*chunk));
+  if (!in_place) return moves_.land_in_slot(chunk);
+  moves_.land_in_place(chunk);
+  return true;
+}
+
+void PeerLane::look_at_moves_soon() {
+  if (moves_.run_by_hand())
+    loop_.make_hot(lane_->source_index());
+  else
+    loop_.make_waiting(lane_->source_index());
 }
 
 Work PeerLane::advance_idle() {
@@ -40,6 +57,7 @@ Work PeerLane::advance_idle() {
   if (wants_slot_ && moves_.may_receive()) lane_->resume_reading(ReadHold::kNoSlot);
   if (wants_slot_) keep_alive_unread();
   wants_send_slot_ = wants_send_slot_ && !moves_.may_send();
+  if (moves_.run_by_hand()) return Work::kMore;
   return moves_.any() || wants_slot_ || wants_send_slot_ ? Work::kWaiting : Work::kNone;
 }
 
@@ -67,6 +85,13 @@ void PeerLane::advance_moves() {
   }
 }
 
+// Of a lane that is closed. Those by hand come to their end here and now.
+void PeerLane::finish_moves() {
+  do advance_moves();
+  while (moves_.run_by_hand());
+  lane_->look_at_moves();
+}
+
 void PeerLane::filled(TxFrame* frame, const std::string& failed) {
   if (open() && failed.empty()) return lane_->queue(frame);
   const wire::Header header = frame->header;
@@ -82,6 +107,11 @@ void PeerLane::filled(TxFrame* frame, const std::string& failed) {
     sent_ = {};  // what follows is not behind it
     settle(*entry, code);
   }
+}
+
+tcpx_code PeerLane::on_move_failed(RxChunk* chunk, const std::string& why) {
+  return copy_failed(chunk->header, chunk->header.type == wire::FrameType::kData,
+                     why.empty() ? "the copy failed" : why);
 }
 
 // Of our own transfers: they end and say why. Of the peer's only the code gets there.

@@ -54,9 +54,7 @@ struct EngineShared {
   Log log;
   RegionTable regions;
   std::atomic<uint64_t> epoch{kFirstEpoch};
-  // Null: host memory only, which lanes use themselves. Of the engine's loops: what goes beside a
-  // lane's stream, in a loop of its own, is staged by its carrier.
-  Movers* movers = nullptr;
+  Movers* movers = nullptr;  // of all loops, also those of single lanes
   std::atomic<int> driven_loops{0};
   std::vector<std::unique_ptr<Loop>> loops;
   // How many loops may be at work at once and still spin; the rest of the cores is for the

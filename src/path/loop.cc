@@ -52,7 +52,9 @@ std::chrono::nanoseconds look_time(Nanos left) {
 
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   std::unique_ptr<Loop> loop(new Loop(settings));
-  if (settings.movers != nullptr) loop->mover_ = settings.movers->make();
+  if (settings.movers != nullptr)
+    loop->mover_ =
+        settings.movers->make(settings.own_thread_only ? MoverFor::kBeside : MoverFor::kStreams);
   loop->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   loop->outer_.reset(epoll_create1(EPOLL_CLOEXEC));
   loop->wake_fd_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
