@@ -462,6 +462,10 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
     }
     case wire::FrameType::kPong:
       peer_received_.store(header.transfer, std::memory_order_relaxed);
+      if (header.aux == 0) {  // answers no ping
+        lane_->peer_is_full();
+        return {};
+      }
       peer_.epoch_was_heard(header.aux);
       ping_unanswered_ = false;
       return {};

@@ -236,14 +236,16 @@ class PeerLane final : public LaneSink {
   bool land(RxChunk* chunk);
   void look_at_moves_soon();
   void placed(RxChunk* chunk);
-  bool nothing_moves() const { return !moves_.any() && !wants_slot_ && !wants_send_slot_; }
+  bool nothing_moves() const {
+    return !moves_.any() && !wants_slot_ && !wants_send_slot_ && lane_->moving() == 0;
+  }
   Work advance_idle();
   void advance_moves();
   size_t moves_running() const { return moves_.running() + lane_->moving(); }
   void finish_moves();
   void filled(TxFrame* frame, const std::string& failed);
   tcpx_code copy_failed(const wire::Header& header, bool ours, const std::string& why);
-  void keep_alive_unread();
+  void keep_alive_full();
   void ended(const Status& status) noexcept;
   // Small frames.
   void send_ping();

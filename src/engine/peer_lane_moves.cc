@@ -9,8 +9,9 @@ namespace tcpx {
 
 namespace {
 
-// While no slot is free the peer's pings are not read. This often it hears that we live all the
-// same, or four times as often as it could give the lane up.
+// While no slot is free the peer's pings are not read, and while what has arrived is being moved a
+// plugin may get no further. This often the peer hears that we live all the same, or four times as
+// often as it could give the lane up.
 constexpr Nanos kSignOfLife = 250 * kMilli;
 
 }  // namespace
@@ -55,13 +56,14 @@ void PeerLane::look_at_moves_soon() {
 Work PeerLane::advance_idle() {
   advance_moves();
   if (wants_slot_ && moves_.may_receive()) lane_->resume_reading(ReadHold::kNoSlot);
-  if (wants_slot_) keep_alive_unread();
+  if (wants_slot_ || lane_->moving() > 0) keep_alive_full();
   wants_send_slot_ = wants_send_slot_ && !moves_.may_send();
   if (moves_.run_by_hand()) return Work::kMore;
   return moves_.any() || wants_slot_ || wants_send_slot_ ? Work::kWaiting : Work::kNone;
 }
 
-void PeerLane::keep_alive_unread() {
+// A pong that answers no ping.
+void PeerLane::keep_alive_full() {
   const Nanos often = std::min(kSignOfLife, shared_.options.lane_timeout / 4);
   if (now_ns() - lane_->counters().last_send.load(std::memory_order_relaxed) < often) return;
   wire::Header pong;

@@ -72,6 +72,8 @@ class Carrier {
   virtual const char* path() const = 0;
   virtual std::string interface() const = 0;
   virtual CarrierReport report() const = 0;  // any thread
+  // The peer has no room for more now: what is not sent meanwhile is not stalled.
+  virtual void peer_is_full() = 0;
   // "" or what has not moved for `patience` although it should have.
   virtual std::string stalled(Nanos now, Nanos patience) const = 0;
 };

@@ -164,6 +164,8 @@ class Lane : public LoopSource {
   virtual bool holds(const RxChunk* chunk) const = 0;
   // The region is being deregistered and no frame or chunk uses its memory any more.
   virtual void forget_region(uint64_t id) = 0;
+  // The peer has said that it has no room for more: what is not sent meanwhile is not stalled.
+  virtual void peer_is_full() = 0;
   virtual void hold_reading(ReadHold why) = 0;
   virtual void resume_reading(ReadHold why) = 0;
   // Nothing is sent any more: answers need not be queued.

@@ -46,7 +46,10 @@ NameValues options_of(Way way) {
   ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1);
   ::setenv("TCPX_EMU_DEVICE", "host", 1);
   ::setenv("TCPX_EMU_FRAGMENTS", "mixed", 1);
-  return {{"require_path", "net"}, {"net_plugin", TCPX_TEST_EMULATOR_PATH}};
+  return {{"require_path", "net"},
+          {"net_plugin", TCPX_TEST_EMULATOR_PATH},
+          {"net_chunk", "64K"},
+          {"striping", "round_robin"}};
 }
 
 // Both sides move everything slowly, whether it leaves or arrives.
@@ -336,6 +339,23 @@ TEST(SlowMovers, ALaneWithoutASlotIsNotSilent) {
   auto transfer = pair.post(TCPX_WRITE);
   ASSERT_TRUE(pair.reaches(pair.target.starved, 1, transfer));
   pair.wait(transfer, 5 * kSecond);  // longer than these engines' peer_timeout
+  EXPECT_TRUE(transfer->in_progress()) << transfer->status.to_string();
+  EXPECT_EQ(transfer->peer->live_lanes(), 2u);
+  pair.target.held = false;
+  pair.wait(transfer);
+  EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
+  pair.sync();
+  EXPECT_EQ(pair.remote, pair.local);
+}
+
+// Beside a stream too. The peer's requests are all being moved and it takes no more: what the
+// plugin does not send now is not stalled.
+TEST(SlowMovers, APeerThatMovesIsNotAPluginThatHangs) {
+  SlowPair pair(Way::kNet, 32 << 20, {32, 0}, {32, 0}, "2", "1M");
+  pair.prime(TCPX_WRITE, 1);
+  pair.target.held = true;
+  auto transfer = pair.post(TCPX_WRITE);
+  pair.wait(transfer, 4 * kSecond);  // longer than these engines' lane_timeout
   EXPECT_TRUE(transfer->in_progress()) << transfer->status.to_string();
   EXPECT_EQ(transfer->peer->live_lanes(), 2u);
   pair.target.held = false;

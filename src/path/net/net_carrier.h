@@ -62,6 +62,7 @@ class NetCarrier final : public Carrier, private ReceiveComm::Events {
     return {send_.occupancy().average(), receive_.occupancy().average(), send_.posted(),
             receive_.posted(), receive_.consumed()};
   }
+  void peer_is_full() override { send_moved_ = now_ns(); }
   std::string stalled(Nanos now, Nanos patience) const override;
 
  private:

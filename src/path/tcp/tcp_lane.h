@@ -45,6 +45,9 @@ class TcpLane final : public Lane, private CarrierHost {
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
   bool holds(const RxChunk* chunk) const override;
   void forget_region(uint64_t id) override;
+  void peer_is_full() override {
+    if (carrier_ != nullptr) carrier_->peer_is_full();
+  }
   void hold_reading(ReadHold why) override;
   void resume_reading(ReadHold why) override;
   bool silent() const override { return silent_; }
