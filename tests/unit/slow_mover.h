@@ -38,10 +38,15 @@ class SlowMover final : public Mover {
  public:
   static constexpr size_t kSlotBytes = 1 << 20;
 
-  SlowMover(SlowMoves& moves, size_t slots) : moves_(moves) {
-    EXPECT_TRUE(storage_.allocate(2 * slots * kSlotBytes));
+  // Beside a stream one more is what receives are posted on, and one is for a proof at the
+  // beginning.
+  explicit SlowMover(SlowMoves& moves, MoverFor use = MoverFor::kStreams) : moves_(moves) {
+    size_t all = 2 * moves.slots + (use == MoverFor::kBeside ? 2 : 0);
+    EXPECT_TRUE(storage_.allocate(all * kSlotBytes));
     memset(storage_.data(), 0xEE, storage_.size());
-    for (size_t i = 0; i < 2 * slots; ++i) free_[i % 2].push_back(storage_.data() + i * kSlotBytes);
+    for (size_t i = 0; i < all; ++i)
+      free_[index(i < moves.slots ? SlotUse::kSend : SlotUse::kReceive)].push_back(storage_.data() +
+                                                                                   i * kSlotBytes);
   }
   bool stages(const Place&) const override { return moves_.stages; }
   size_t free_slots(SlotUse use) const override {
@@ -140,9 +145,8 @@ class SlowMovers final : public Movers {
  public:
   SlowMovers(size_t slots, Nanos delay) : moves(slots, delay) {}
   bool serves(const Place&) const override { return true; }
-  // Beside a stream a slot is what receives are posted on, and at the beginning a proof is in one.
   std::unique_ptr<Mover> make(MoverFor use) override {
-    return std::make_unique<SlowMover>(moves, moves.slots + (use == MoverFor::kBeside ? 2 : 0));
+    return std::make_unique<SlowMover>(moves, use);
   }
 
   SlowMoves moves;

@@ -194,8 +194,10 @@ TEST_P(SlowMove, FewSlotsHoldItUpAndNothingIsLost) {
   const bool here = GetParam().at_source;
   SlowPair pair(GetParam().way, 4 << 20, here ? few : many, here ? many : few);
   for (int round = 0; round < 3; ++round) ASSERT_TRUE(pair.moved(GetParam().op, round));
-  // Straight from and into place nothing runs out.
-  EXPECT_EQ(slow(pair).starved > 0, GetParam().way != Way::kNet);
+  // Of what goes straight nothing runs out.
+  if (GetParam().way != Way::kNet) {
+    EXPECT_GT(slow(pair).starved, 0u) << "the test did not run out of slots";
+  }
 }
 
 TEST_P(SlowMove, ThatFailsCostsTheTransferAlone) {
@@ -309,7 +311,7 @@ TEST(SlowMovers, LanesOfALoopShareItsSlots) {
 // A lane whose peer does not read keeps its slots. It gets no more than are left for others.
 TEST(SlowMovers, NoLaneTakesAllSlots) {
   SlowMoves moves(8, 0);
-  SlowMover mover(moves, 8);
+  SlowMover mover(moves);
   LaneMoves greedy(&mover, 16, false), modest(&mover, 16, false);
   std::deque<TxFrame> frames;
   uint8_t memory[64] = {};
