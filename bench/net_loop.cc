@@ -18,11 +18,11 @@
 #include <tcpx/tcpx.hpp>
 
 #include "base/clock.h"
-#include "path/net/comm.h"
-#include "path/net/pages.h"
+#include "memory/pages.h"
+#include "path/net/nccl_net_abi.h"
 #include "path/net/plugin.h"
 #include "path/net/plugin_log.h"
-#include "path/net/unpack.h"
+#include "path/net/ring.h"
 #include "tcpx_emu.h"
 #include "wire/net_setup.h"
 

@@ -145,8 +145,8 @@ const Row kRows[] = {
     "receive requests under way per comm of the net plugin", ""},
    "16", Count{&EngineOptions::net_receive_window}},
   {{"staging", "choice", "off", "host|off",
-    "host: host memory on the tcp path passes through the engine's slots, as memory does that lanes "
-    "cannot touch (a copy more on each side; for diagnosis)", ""},
+    "host: host memory passes through the engine's slots, as memory does that lanes cannot touch (a copy "
+    "more on each side; for diagnosis)", ""},
    "host", Choice{&EngineOptions::stage_host}},
   {{"net_memory", "choice", "auto", "host|auto",
     "host: host memory goes to the net plugin as such even where it would be unpacked (no devmem; "

@@ -35,7 +35,7 @@ EngineCore::EngineCore(Config config, Log log, Movers* movers)
       doorkeeper_(shared_, [this](Guest guest) { return service_->greet(std::move(guest)); }) {
   shared_.options = config_.options;
   shared_.log = log;
-  if (movers == nullptr && config_.options.stage_host) own_movers_ = std::make_unique<HostMovers>();
+  if (movers == nullptr) own_movers_ = std::make_unique<HostMovers>(config_.options.stage_host);
   shared_.movers = own_movers_ ? own_movers_.get() : movers;
   const EngineOptions& options = shared_.options;
   shared_.inbox = std::make_unique<NoticeQueue>(
@@ -73,7 +73,7 @@ Status EngineCore::init_paths() {
   no_net_ = "it is not allowed (allow_path)";
   if (!allows("net") || options.require_path == "tcp") return {};
   if (!allows("tcp")) shared_.options.require_path = "net";
-  Status status = net::NetPath::create(options, shared_.regions, shared_.log, &net_);
+  Status status = net::NetPath::create(options, shared_.log, &net_);
   if (status.ok()) {
     shared_.log.info("{}", net_->describe());
     return {};
@@ -386,7 +386,7 @@ LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& hand
   return [settings, fd, net, index, key = peer.identity().session_key](Loop& loop, LaneSink& sink) {
     return std::make_unique<TcpLane>(
         loop, sink, std::move(*fd), settings,
-        net == nullptr ? nullptr : net->make_carrier(index, key.bytes()));
+        net == nullptr ? nullptr : net->make_carrier(index, key.bytes(), loop.mover()));
   };
 }
 

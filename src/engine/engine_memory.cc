@@ -21,7 +21,7 @@ Status EngineCore::register_memory(const RegionView& memory, uint64_t* region) {
 }
 
 Status EngineCore::check_place(const Place& place) const {
-  if (shared_.movers == nullptr ? place.is_host() : shared_.movers->serves(place)) return {};
+  if (shared_.movers->serves(place)) return {};
   return bad_call(TCPX_UNSUPPORTED, strf("this engine cannot move memory of {}; register host "
                                          "memory and copy it yourself",
                                          place.text()));
@@ -81,8 +81,7 @@ std::vector<std::shared_ptr<Peer>> EngineCore::all_peers() {
 // If it fails, the id names nothing all the same, and who asks again goes on waiting.
 Status EngineCore::retire_region(uint64_t region) {
   auto [close_at, give_up] = fence_times();
-  RegionView view;
-  if (Status status = shared_.regions.retire(region, &view); !status) return status;
+  if (Status status = shared_.regions.retire(region); !status) return status;
   std::vector<std::shared_ptr<Peer>> peers;
   {
     std::lock_guard lock(mu_);
@@ -97,8 +96,8 @@ Status EngineCore::retire_region(uint64_t region) {
   if (Status status = fence(peers, let_go, close_at, give_up); !status) return status;
   for (auto& peer : peers) peer->transfers().finish_users_of(region);
   // Nothing uses the memory any more, and it is about to be freed.
-  auto forget = [base = view.base, length = view.length](PeerLane& lane) {
-    lane.lane().forget_memory(base, length);
+  auto forget = [region](PeerLane& lane) {
+    lane.lane().forget_region(region);
     return size_t{0};
   };
   if (Status status = fence(peers, forget, kNever, give_up); !status) return status;

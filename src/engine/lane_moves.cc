@@ -5,7 +5,7 @@
 
 namespace tcpx {
 
-LaneMoves::LaneMoves(Mover* mover, uint32_t window) : mover_(mover) {
+LaneMoves::LaneMoves(Mover* mover, uint32_t window, bool alone) : mover_(mover), alone_(alone) {
   placing_.reserve(window + 1);
   if (mover == nullptr) return;
   waiting_.reserve(2 * window);
@@ -54,6 +54,7 @@ TxFrame* LaneMoves::next_filled(std::string* failed) {
   TxFrame* frame = filling_.front();
   filling_.erase(filling_.begin());
   frame->payload.assign(1, {frame->slot, frame->header.payload_bytes});
+  frame->regions.assign(mover_->slot_extent(frame->slot));
   frame->copied += frame->header.payload_bytes;
   return frame;
 }
@@ -64,15 +65,11 @@ bool LaneMoves::unwait(TxFrame* frame) {
 
 // ---- in ------------------------------------------------------------------------------------
 
-bool LaneMoves::land(RxChunk* chunk) {
-  const uint64_t bytes = chunk->header.payload_bytes;
-  if (bytes == 0 || !stages(chunk->place)) {
-    chunk->landing = chunk->destination;
-    return true;
-  }
-  chunk->slot = take(kReceive, bytes);
+bool LaneMoves::land_in_slot(RxChunk* chunk) {
+  chunk->slot = take(kReceive, chunk->header.payload_bytes);
   if (chunk->slot == nullptr) return false;
-  chunk->landing.assign(1, {chunk->slot, bytes});
+  chunk->landing.assign(1, {chunk->slot, chunk->header.payload_bytes});
+  chunk->regions.assign(mover_->slot_extent(chunk->slot));
   return true;
 }
 

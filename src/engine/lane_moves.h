@@ -17,8 +17,8 @@ namespace tcpx {
 
 class LaneMoves {
  public:
-  // `mover`: null where nothing is moved.
-  LaneMoves(Mover* mover, uint32_t window);
+  // `mover`: null where nothing is moved. `alone`: no other lane uses it.
+  LaneMoves(Mover* mover, uint32_t window, bool alone);
 
   bool enabled() const { return mover_ != nullptr; }
   bool stages(const Place& place) const { return mover_ != nullptr && mover_->stages(place); }
@@ -27,7 +27,7 @@ class LaneMoves {
   bool may_send(const Place& place) const { return !stages(place) || may_send(); }
 
   // ---- out ----
-  // The frame's payload lies in a place that is staged.
+  // The frame's payload lies where it has to pass through a slot.
   void fill(TxFrame* frame);
   // Those whose payload is in a slot now, in order; nullptr: none. `failed`: what went wrong.
   TxFrame* next_filled(std::string* failed);
@@ -35,8 +35,9 @@ class LaneMoves {
   bool unwait(TxFrame* frame);
 
   // ---- in ----
-  // Where the chunk, resolved, is to land: in place or in a slot. False: no slot is free.
-  bool land(RxChunk* chunk);
+  // Where the chunk, resolved, is to land.
+  void land_in_place(RxChunk* chunk) { chunk->landing = chunk->destination; }
+  bool land_in_slot(RxChunk* chunk);  // false: none is free
   bool may_receive() const { return mover_ == nullptr || may_take(kReceive); }
   // All of it has arrived. True: nothing is in front of it and nothing to be moved.
   bool place(RxChunk* chunk);
@@ -52,6 +53,8 @@ class LaneMoves {
   bool none_placing() const { return placing_.empty(); }
   // Moves that touch memory now.
   size_t running() const { return running_; }
+  // They go on only while they are looked at.
+  bool run_by_hand() const { return running_ > 0 && mover_->by_hand(); }
   void give_back(TxFrame* frame);
   void give_back(RxChunk* chunk);
 
@@ -61,7 +64,7 @@ class LaneMoves {
   // no more than are left for the others.
   bool may_take(SlotUse use) const {
     size_t held = held_[static_cast<size_t>(use)], free = mover_->free_slots(use);
-    return free > 0 && (held == 0 || held < free);
+    return free > 0 && (alone_ || held == 0 || held < free);
   }
   uint8_t* take(SlotUse use, uint64_t bytes);
   void give(SlotUse use, uint8_t** slot);
@@ -69,6 +72,7 @@ class LaneMoves {
   bool over(uint64_t* move, std::string* failed);
 
   Mover* const mover_;
+  const bool alone_;
   std::vector<TxFrame*> waiting_, filling_;
   std::vector<RxChunk*> placing_;
   size_t running_ = 0;

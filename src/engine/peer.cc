@@ -47,6 +47,7 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
     Loop::Settings settings;
     settings.spin = shared.options.spin;
     settings.own_thread_only = true;
+    settings.movers = shared.movers;
     settings.hang_patience =
         std::clamp(shared.options.connect_timeout, kLeastHangPatience, settings.hang_patience);
     std::unique_ptr<Loop> made;

@@ -42,7 +42,7 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
       loop_(*loop_owner_),
       window_(peer.identity().window, pace_of(shared_.options), peer.identity().chunk_bytes),
       answers_(most_answers(peer.identity().window)),
-      moves_(loop_.mover(), peer.identity().window) {
+      moves_(loop_.mover(), peer.identity().window, own_loop) {
   load_.may_hang = own_loop;
   scratch_.reserve(wire::kMaxPieces);
   lost_writes_.reserve(peer.identity().window);
@@ -200,6 +200,10 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
     }
     case wire::FrameType::kPong:
       peer_received_.store(header.transfer, std::memory_order_relaxed);
+      if (header.aux == 0) {  // answers no ping
+        lane_->peer_is_full();
+        return {};
+      }
       peer_.epoch_was_heard(header.aux);
       ping_unanswered_ = false;
       return {};

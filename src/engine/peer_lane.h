@@ -135,6 +135,7 @@ class PeerLane final : public LaneSink {
   Status on_payload(RxChunk* chunk, const wire::Trailer& trailer) override;
   tcpx_code on_unmapped(TxFrame* frame, const void* at) override;
   tcpx_code on_unmapped(RxChunk* chunk, const void* at) override;
+  tcpx_code on_move_failed(RxChunk* chunk, const std::string& why) override;
   void on_sent(TxFrame* frame) override;
   void fill() override;
   bool awaits_answer() const override { return window_.used() > 0 || !behind_.out.empty(); }
@@ -158,30 +159,42 @@ class PeerLane final : public LaneSink {
   void data_placed(const RxChunk& chunk);
   // The peer's chunks.
   Status serve_read(const wire::Header& header, std::span<const wire::Piece> pieces);
+  // Where what a peer has named goes, in a frame or a chunk.
+  struct ResolvedParts {
+    std::vector<iovec>* parts;
+    Place* place;
+    PartRegions* regions;
+  };
   tcpx_code resolve(const wire::Header& header, std::span<const wire::Piece> pieces,
-                    uint32_t access, std::vector<iovec>* out, Place* place);
+                    uint32_t access, ResolvedParts out);
   void write_head(RxChunk* chunk);
   void count_refusal(tcpx_code code);
   void end_refusal_hold();
-  tcpx_code memory_gone(const wire::Header& header, bool ours, const void* at);
+  tcpx_code memory_gone(const wire::Header& header, bool ours, const void* at,
+                        const PartRegions& regions);
   void write_done(RxChunk* chunk, tcpx_code code);
   void refuse_read(const wire::Header& header, tcpx_code code);
   // Moves.
   bool may_take_chunk() { return !moves_.enabled() || may_take_chunk_staged(); }
   bool may_take_chunk_staged();
   bool stages(const TxFrame& frame) const {
-    return !frame.payload.empty() && moves_.stages(frame.place);
+    return !frame.payload.empty() && (moves_.stages(frame.place) || !lane_->reaches(frame));
   }
   void queue_payload(TxFrame* frame);
+  bool land(RxChunk* chunk);
+  void look_at_moves_soon();
   void placed(RxChunk* chunk);
   bool nothing_moves() const {
-    return !moves_.any() && !wants_slot_ && !wants_send_slot_ && fences_.empty();
+    return !moves_.any() && !wants_slot_ && !wants_send_slot_ && fences_.empty() &&
+           lane_->moving() == 0;
   }
   Work advance_idle();
   void advance_moves();
+  size_t moves_running() const { return moves_.running() + lane_->moving(); }
+  void finish_moves();
   void filled(TxFrame* frame, const std::string& failed);
   tcpx_code copy_failed(const wire::Header& header, bool ours, const std::string& why);
-  void keep_alive_unread();
+  void keep_alive_full();
   void ended(const Status& status) noexcept;
   // Small frames.
   void send_ping();

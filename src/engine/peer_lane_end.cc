@@ -9,22 +9,25 @@ namespace tcpx {
 // ---- memory that was unmapped while it was registered ----------------------------------------
 
 tcpx_code PeerLane::on_unmapped(TxFrame* frame, const void* at) {
-  return memory_gone(frame->header, frame->header.type == wire::FrameType::kWrite, at);
+  return memory_gone(frame->header, frame->header.type == wire::FrameType::kWrite, at,
+                     frame->regions);
 }
 
 tcpx_code PeerLane::on_unmapped(RxChunk* chunk, const void* at) {
-  return memory_gone(chunk->header, chunk->header.type == wire::FrameType::kData, at);
+  return memory_gone(chunk->header, chunk->header.type == wire::FrameType::kData, at,
+                     chunk->regions);
 }
 
 // `ours`: of a transfer of ours, which ends and says so. Of the peer's it is refused; here only the
 // log can tell whose mistake it is.
-tcpx_code PeerLane::memory_gone(const wire::Header& header, bool ours, const void* at) {
-  RegionView region;
-  bool known = shared_.regions.find_extent(static_cast<const uint8_t*>(at), 1, &region);
+tcpx_code PeerLane::memory_gone(const wire::Header& header, bool ours, const void* at,
+                                const PartRegions& regions) {
+  const RegionExtent* around = regions.around(at);
+  const RegionExtent region = around == nullptr ? RegionExtent{} : *around;
   std::string text = strf(
       "memory at {} is not mapped any more, but registered ({} bytes from {}); deregister a "
       "region before its memory is freed",
-      at, known ? region.length : 0, static_cast<const void*>(region.base));
+      at, region.length, static_cast<const void*>(region.base));
   ChunkOut* entry = ours ? window_.find(header.transfer, header.chunk) : nullptr;
   if (entry != nullptr && entry->transfer != nullptr)
     peer_.transfers().fail(entry->transfer, entry->transfer_id,
@@ -41,23 +44,27 @@ tcpx_code PeerLane::memory_gone(const wire::Header& header, bool ours, const voi
 // none of it.
 void PeerLane::on_down(const Status& status) noexcept {
   load_.open.store(false, std::memory_order_release);
-  quietly([&] { lane_->each_receiving([this](RxChunk* chunk) { drop_chunk(chunk); }); });
-  if (moves_.running() == 0) return ended(status);
+  quietly([&] {
+    lane_->each_receiving([this](RxChunk* chunk) {
+      if (!lane_->holds(chunk)) drop_chunk(chunk);
+    });
+  });
+  if (quietly([&] { finish_moves(); }) && moves_running() == 0) return ended(status);
   // Nothing arrives or leaves through this lane any more, but what has arrived may still be moved
   // into place: a chunk must not be asked for again while its first copy can still land.
   ending_since_.store(now_ns(), std::memory_order_relaxed);
   auto finish_later = [&] {
     loop_.finish_later(
         [this, status, keep = peer_.shared_from_this(), kept = peer_.lanes().kept()] {
-          if (!quietly([&] { advance_moves(); }) || moves_.running() > 0) return false;
+          if (!quietly([&] { finish_moves(); }) || moves_running() > 0) return false;
           ended(status);
           return true;
         });
   };
   // Without memory for that it is waited for here.
   while (!quietly(finish_later)) {
-    quietly([&] { advance_moves(); });
-    if (moves_.running() == 0) return ended(status);
+    quietly([&] { finish_moves(); });
+    if (moves_running() == 0) return ended(status);
   }
 }
 

@@ -136,13 +136,13 @@ size_t PeerLane::revoke(uint64_t region) {
 size_t PeerLane::held_or_close(size_t held, Nanos close_at) {
   if (held == 0) return 0;
   // Closing a lane does not end moves, and they need none to come to their end.
-  if (!open() || held <= moves_.running()) return std::min(held, moves_.running());
+  if (!open() || held <= moves_running()) return std::min(held, moves_running());
   Nanos now = now_ns();
   std::string why = lane_->stalled(now, kFencePatience);
   if (why.empty() && now >= close_at) why = "it was still in use when that had to be over";
   if (why.empty()) return held;
   lane_->close(lane_error(TCPX_PEER_TIMEOUT, "memory had to be given back: " + why));
-  return moves_.running();
+  return moves_running();
 }
 
 }  // namespace tcpx

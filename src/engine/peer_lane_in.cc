@@ -11,25 +11,27 @@ namespace tcpx {
 // All of it in one place: descriptions of regions say where they lie, so whoever mixes has not kept
 // to them.
 tcpx_code PeerLane::resolve(const wire::Header& header, std::span<const wire::Piece> pieces,
-                            uint32_t access, std::vector<iovec>* out, Place* place) {
+                            uint32_t access, ResolvedParts out) {
   RegionUser user{peer_.id(), header.aux};
   for (size_t i = 0; i < pieces.size(); ++i) {
     Resolved memory;
     tcpx_code code = shared_.regions.resolve(pieces[i], access, user, &memory);
-    if (code == TCPX_OK && i > 0 && memory.place != *place) code = TCPX_INVALID_ARGUMENT;
+    if (code == TCPX_OK && i > 0 && memory.place != *out.place) code = TCPX_INVALID_ARGUMENT;
     if (code != TCPX_OK) {
       count_refusal(code);
       return code;
     }
-    *place = memory.place;
-    if (pieces[i].length > 0) out->push_back({memory.at, pieces[i].length});
+    *out.place = memory.place;
+    if (pieces[i].length == 0) continue;
+    out.regions->add(out.parts->size(), memory.region);
+    out.parts->push_back({memory.at, pieces[i].length});
   }
   return TCPX_OK;
 }
 
 void PeerLane::write_head(RxChunk* chunk) {
-  chunk->refusal =
-      resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE, &chunk->destination, &chunk->place);
+  chunk->refusal = resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE,
+                           {&chunk->destination, &chunk->place, &chunk->regions});
   chunk->discard = chunk->refusal != TCPX_OK;
 }
 
@@ -52,7 +54,8 @@ Status PeerLane::serve_read(const wire::Header& header, std::span<const wire::Pi
   frame->header.type = wire::FrameType::kData;
   frame->header.transfer = header.transfer;
   frame->header.chunk = header.chunk;
-  tcpx_code code = resolve(header, pieces, TCPX_REMOTE_READ, &frame->payload, &frame->place);
+  tcpx_code code =
+      resolve(header, pieces, TCPX_REMOTE_READ, {&frame->payload, &frame->place, &frame->regions});
   if (code != TCPX_OK) {
     drop_frame(frame);
     refuse_read(header, code);
@@ -98,7 +101,7 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
     drop_chunk(chunk);
     return status;
   }
-  wants_slot_ = !header.is_notice() && !chunk->discard && !moves_.land(chunk);
+  wants_slot_ = !header.is_notice() && !chunk->discard && !land(chunk);
   if (wants_slot_) {  // it comes again: resume_reading()
     if (!is_write) data_comes_later(header);
     drop_chunk(chunk);
@@ -125,7 +128,7 @@ Status PeerLane::on_payload(RxChunk* chunk, const wire::Trailer& trailer) {
   if (chunk->header.type == wire::FrameType::kData)
     window_.find(chunk->header.transfer, chunk->header.chunk)
         ->state.step(ChunkOut::State::kPlacing);
-  loop_.make_waiting(lane_->source_index());
+  look_at_moves_soon();
   return {};
 }
 

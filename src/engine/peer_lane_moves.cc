@@ -9,8 +9,9 @@ namespace tcpx {
 
 namespace {
 
-// While no slot is free the peer's pings are not read. This often it hears that we live all the
-// same, or four times as often as it could give the lane up.
+// While no slot is free the peer's pings are not read, and while what has arrived is being moved a
+// plugin may get no further. This often the peer hears that we live all the same, or four times as
+// often as it could give the lane up.
 constexpr Nanos kSignOfLife = 250 * kMilli;
 
 }  // namespace
@@ -32,7 +33,23 @@ bool PeerLane::may_take_chunk_staged() {
 void PeerLane::queue_payload(TxFrame* frame) {
   if (!stages(*frame)) return lane_->queue(frame);
   moves_.fill(frame);
-  loop_.make_waiting(lane_->source_index());
+  look_at_moves_soon();
+}
+
+// Where the lane receives it. False: that takes a slot, and none is free.
+bool PeerLane::land(RxChunk* chunk) {
+  const bool in_place =
+      chunk->header.payload_bytes == 0 || (!moves_.stages(chunk->place) && lane_->reaches(*chunk));
+  if (!in_place) return moves_.land_in_slot(chunk);
+  moves_.land_in_place(chunk);
+  return true;
+}
+
+void PeerLane::look_at_moves_soon() {
+  if (moves_.run_by_hand())
+    loop_.make_hot(lane_->source_index());
+  else
+    loop_.make_waiting(lane_->source_index());
 }
 
 Work PeerLane::advance_idle() {
@@ -40,12 +57,14 @@ Work PeerLane::advance_idle() {
   look_at_fences();
   if (!open()) return Work::kNone;
   if (wants_slot_ && moves_.may_receive()) lane_->resume_reading(ReadHold::kNoSlot);
-  if (wants_slot_) keep_alive_unread();
+  if (wants_slot_ || lane_->moving() > 0) keep_alive_full();
   wants_send_slot_ = wants_send_slot_ && !moves_.may_send();
+  if (moves_.run_by_hand()) return Work::kMore;
   return nothing_moves() ? Work::kNone : Work::kWaiting;
 }
 
-void PeerLane::keep_alive_unread() {
+// A pong that answers no ping.
+void PeerLane::keep_alive_full() {
   const Nanos often = std::min(kSignOfLife, shared_.options.lane_timeout / 4);
   if (now_ns() - lane_->counters().last_send.load(std::memory_order_relaxed) < often) return;
   wire::Header pong;
@@ -69,6 +88,13 @@ void PeerLane::advance_moves() {
   }
 }
 
+// Of a lane that is closed. Those by hand come to their end here and now.
+void PeerLane::finish_moves() {
+  do advance_moves();
+  while (moves_.run_by_hand());
+  lane_->look_at_moves();
+}
+
 void PeerLane::filled(TxFrame* frame, const std::string& failed) {
   const wire::Header header = frame->header;
   const bool ours = header.type == wire::FrameType::kWrite;
@@ -87,6 +113,11 @@ void PeerLane::filled(TxFrame* frame, const std::string& failed) {
     behind_.sent = {};  // what follows is not behind it
     settle(*entry, code);
   }
+}
+
+tcpx_code PeerLane::on_move_failed(RxChunk* chunk, const std::string& why) {
+  return copy_failed(chunk->header, chunk->header.type == wire::FrameType::kData,
+                     why.empty() ? "the copy failed" : why);
 }
 
 // Of our own transfers: they end and say why. Of the peer's only the code gets there.

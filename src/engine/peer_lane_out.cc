@@ -25,7 +25,7 @@ uint64_t PeerLane::send_chunk(ChunkWork work) {
     frame->table.resize(chunk.pieces * wire::kPieceBytes);
     wire::encode_pieces(scratch_, frame->table.data());
   }
-  if (!is_read) transfer.plan.local_iov(chunk, &frame->payload);
+  if (!is_read) transfer.plan.local_memory(chunk, &frame->payload, &frame->regions);
   frame->place = chunk.local;
   if (!is_read) behind_.sent.add(work.transfer_id);
 
@@ -98,7 +98,7 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
   }
   const Plan& plan = entry->transfer->plan;
   const Chunk& part = plan.chunks[entry->chunk];
-  plan.local_iov(part, &chunk->destination);
+  plan.local_memory(part, &chunk->destination, &chunk->regions);
   chunk->place = part.local;
   return {};
 }

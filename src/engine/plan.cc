@@ -62,7 +62,7 @@ void enter_stretch(std::vector<Stretch>* stretches, size_t run, Place local, Pla
     stretches->push_back({static_cast<uint32_t>(run), local, remote});
 }
 
-// `joins`: with the run before it, if they are neighbours.
+// `joins`: with the run before it, if they are neighbours; both lie in the same places and region.
 void add_run(Plan* plan, uint8_t* local, const tcpx_remote_piece& piece, bool joins) {
   wire::Piece remote{piece.region->id, piece.offset, piece.length};
   if (joins) {
@@ -104,13 +104,19 @@ bool Plan::uses(uint64_t region) const {
   return std::binary_search(local_regions.begin(), local_regions.end(), region);
 }
 
-void Plan::local_iov(const Chunk& chunk, std::vector<iovec>* out) const {
+void Plan::local_memory(const Chunk& chunk, std::vector<iovec>* out, PartRegions* in) const {
   uint64_t left = chunk.bytes;
   uint64_t offset = chunk.offset;
+  size_t region = regions.index_of(chunk.first_run);
   for (uint32_t i = 0; i < chunk.pieces; ++i) {
     const Run& run = runs[chunk.first_run + i];
     uint64_t length = std::min(left, run.remote.length - offset);
-    if (length > 0) out->push_back({run.local + offset, length});
+    if (region + 1 < regions.list.size() && regions.list[region + 1].part <= chunk.first_run + i)
+      ++region;
+    if (length > 0) {
+      in->add(out->size(), regions.list[region].region);
+      out->push_back({run.local + offset, length});
+    }
     left -= length;
     offset = 0;
   }
@@ -153,7 +159,9 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
     if (piece.length == 0) continue;
     size_t runs = plan.runs.size();
     enter_stretch(&stretches, runs, view.place, place_of(*request.remote[i].region));
-    add_run(&plan, view.base + piece.offset, request.remote[i], stretches.back().first_run < runs);
+    plan.regions.add(runs, {piece.region, view.base, view.length});
+    add_run(&plan, view.base + piece.offset, request.remote[i],
+            stretches.back().first_run < runs && plan.regions.list.back().part < runs);
   }
   // Nothing to move still goes to the owner once: "done" then says the same as for one byte.
   if (plan.runs.empty()) {

@@ -34,12 +34,13 @@ struct Plan {
   tcpx_op op = TCPX_WRITE;
   std::vector<Run> runs;
   std::vector<Chunk> chunks;
+  PartRegions regions;                  // the local ones, by run: no run lies in two
   std::vector<uint64_t> local_regions;  // sorted, unique
   uint64_t bytes = 0;
   uint64_t pieces = 0;  // as given
 
   bool uses(uint64_t region) const;
-  void local_iov(const Chunk& chunk, std::vector<iovec>* out) const;
+  void local_memory(const Chunk& chunk, std::vector<iovec>* out, PartRegions* in) const;
   void remote_pieces(const Chunk& chunk, std::vector<wire::Piece>* out) const;
 };
 

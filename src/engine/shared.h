@@ -54,11 +54,9 @@ struct EngineShared {
   Log log;
   RegionTable regions;
   std::atomic<uint64_t> epoch{kFirstEpoch};
-  // Null: host memory only, which lanes use themselves. Of the engine's loops: what goes beside a
-  // lane's stream, in a loop of its own, is staged by its carrier.
-  Movers* movers = nullptr;
-  uint32_t cores = 1;  // that this process may use
-  Spinners spinners;   // outlives the loops
+  Movers* movers = nullptr;  // of all loops, also those of single lanes
+  uint32_t cores = 1;        // that this process may use
+  Spinners spinners;         // outlives the loops
   std::vector<std::unique_ptr<Loop>> loops;
   // Somebody calls again and again and has a core for that: whether those that are left are too few
   // for the loops' threads.

@@ -1,9 +1,10 @@
-// Bytes between memory and slots. A lane sends from and receives into host memory: where a region
-// lies elsewhere its bytes pass through a slot, out of the memory before they leave, into it after
-// they arrived. For host memory on the tcp path there is no mover and nothing to move.
+// Bytes between memory and slots, and out of pools of fragments into memory. A lane sends from and
+// receives into what it can reach: where a region lies elsewhere, or in a way that the lane cannot
+// use, its bytes pass through a slot, out of the memory before they leave, into it after they
+// arrived. What a net plugin has received in fragments is unpacked straight into the memory.
 //
 // A move is begun and looked at; it takes its time, cannot be called back, and while it runs it
-// touches the memory: fences wait for it (engine/lane_moves.h).
+// touches the memory: fences wait for it (engine/lane_moves.h, path/net/receive_comm.h).
 //
 // One mover per loop, used in its exclusive section only: no locks.
 #pragma once
@@ -15,7 +16,9 @@
 #include <span>
 #include <string>
 
+#include "memory/fragments.h"
 #include "memory/place.h"
+#include "memory/region_extent.h"
 
 namespace tcpx {
 
@@ -25,27 +28,49 @@ enum class MoveState : uint8_t { kRunning, kDone, kFailed };
 // engines that write to each other would wait for ever.
 enum class SlotUse : uint8_t { kSend, kReceive };
 
+// Fragments of a pool to [offset, ...) of the memory. They cover what they make up exactly once.
+struct Unpacking {
+  std::span<const Fragment> fragments;
+  const uint8_t* pool = nullptr;
+  std::span<const iovec> memory;
+  uint64_t offset = 0;
+  Place place{};
+};
+
 class Mover {
  public:
   virtual ~Mover() = default;
 
-  // Whether bytes of this place pass through a slot; else lanes use the memory itself.
+  // Whether bytes of this place pass through a slot whatever the lane could do with them.
   virtual bool stages(const Place& place) const = 0;
 
   virtual size_t free_slots(SlotUse use) const = 0;
-  // Host memory for one chunk; nullptr: none is free now.
+  // Memory for one chunk that lanes of this loop reach; nullptr: none is free now.
   virtual uint8_t* take_slot(SlotUse use, uint64_t bytes) = 0;
   virtual void give_slot(SlotUse use, uint8_t* slot) = 0;
+  virtual Place slot_place() const { return {}; }
+  // What to register with a plugin so that it reaches the slot: whole pages, perhaps of other slots
+  // too, that stay as long as the mover. The id is smaller than any region's.
+  virtual RegionExtent slot_extent(const uint8_t* slot) const = 0;
 
-  // Begin to move, all of `memory` in `place`; a ticket that is not 0. Nothing blocks. `memory` and
-  // the slot stay as they are until the move is over.
+  // Begin to move, all of `memory` in `place`; a ticket that is not 0. Nothing blocks. `memory`,
+  // the slot, the fragments and their pool stay as they are until the move is over. Several may be
+  // under way; they end in any order. Host memory is a place that every mover serves.
   virtual uint64_t begin_out(std::span<const iovec> memory, const Place& place, uint8_t* slot) = 0;
   virtual uint64_t begin_in(const uint8_t* slot, std::span<const iovec> memory,
                             const Place& place) = 0;
+  virtual uint64_t begin_unpack(const Unpacking& what) = 0;
   // Once it is not running the ticket is worth nothing any more. Done: the bytes are there for
   // whoever looks. Failed: `why` says in words what happened; the destination may hold anything.
   virtual MoveState look(uint64_t ticket, std::string* why) = 0;
+  // Moves go on only while they are looked at, a little each time: whoever has one looks again at
+  // once, and no other thread is in the memory between two looks.
+  virtual bool by_hand() const { return false; }
 };
+
+// What a loop's lanes do with their payload: it goes through their streams, or beside them through
+// a net plugin, which takes slots of a kind of its own and wants to be called often.
+enum class MoverFor : uint8_t { kStreams, kBeside };
 
 // What an engine that moves more than host memory is made with; outlives it.
 class Movers {
@@ -53,7 +78,8 @@ class Movers {
   virtual ~Movers() = default;
   // Whether memory of this place may be registered.
   virtual bool serves(const Place& place) const = 0;
-  virtual std::unique_ptr<Mover> make() = 0;
+  // kStreams: null where lanes reach all that is served by themselves.
+  virtual std::unique_ptr<Mover> make(MoverFor use) = 0;
 };
 
 }  // namespace tcpx

@@ -71,7 +71,7 @@ Status RegionTable::add(const RegionView& region, uint64_t* id, std::unique_ptr<
   return {};
 }
 
-Status RegionTable::retire(uint64_t id, RegionView* view) {
+Status RegionTable::retire(uint64_t id) {
   std::lock_guard lock(mu_);
   if (Slot* slot = live_slot_locked(id)) {
     slot->id.store(0, std::memory_order_release);
@@ -80,7 +80,6 @@ Status RegionTable::retire(uint64_t id, RegionView* view) {
   }
   if (leaving_.count(id) == 0)
     return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
-  if (view != nullptr) *view = slot_at(RegionIds::slot_of(id))->view;
   return {};
 }
 
@@ -171,20 +170,6 @@ bool RegionTable::is_live(uint64_t id) const {
   return slot != nullptr && id != 0 && slot->id.load(std::memory_order_acquire) == id;
 }
 
-bool RegionTable::find_extent(const uint8_t* base, uint64_t length, RegionView* out) const {
-  std::lock_guard lock(mu_);
-  for (uint32_t index = 0; index < used_slots_; ++index) {
-    const Slot* slot = slot_at(index);
-    if (slot->id.load(std::memory_order_relaxed) == 0) continue;
-    const RegionView& view = slot->view;
-    if (view.base > base || length > view.length) continue;
-    if (static_cast<uint64_t>(base - view.base) > view.length - length) continue;
-    *out = view;
-    return true;
-  }
-  return false;
-}
-
 size_t RegionTable::size() const {
   std::lock_guard lock(mu_);
   return live_;
@@ -203,7 +188,7 @@ tcpx_code RegionTable::resolve(const wire::Piece& piece, uint32_t access, const 
   if ((view.access & access) != access) return TCPX_ACCESS_DENIED;
   if (piece.offset > view.length || piece.length > view.length - piece.offset)
     return TCPX_OUT_OF_RANGE;
-  *out = {view.base + piece.offset, view.place};
+  *out = {view.base + piece.offset, view.place, {piece.region, view.base, view.length}};
   return TCPX_OK;
 }
 

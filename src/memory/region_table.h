@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "memory/place.h"
+#include "memory/region_extent.h"
 #include "memory/region_ids.h"
 #include "wire/frame.h"
 
@@ -33,6 +34,7 @@ struct RegionView {
 struct Resolved {
   uint8_t* at = nullptr;
   Place place{};
+  RegionExtent region{};
 };
 
 // Peers that may use a region, sorted.
@@ -54,7 +56,7 @@ class RegionTable {
   Status add(const RegionView& region, uint64_t* id, std::unique_ptr<Grants> grants = nullptr);
   // The id names nothing from now on; the slot is not reused before recycle(). Until then it may be
   // retired again: the fence that follows may not hold at the first time.
-  Status retire(uint64_t id, RegionView* view = nullptr);
+  Status retire(uint64_t id);
   void recycle(uint64_t id);
   // Instead of recycle: the id can come back, for the same memory. Then it is refused to transfers
   // that are older than that: `epoch` is raised and they know a smaller one.
@@ -68,8 +70,6 @@ class RegionTable {
   Status describe(uint64_t id, RegionView* out) const;
   bool is_live(uint64_t id) const;  // no lock
   size_t size() const;
-  // A live region that contains the range. Looks at every region: for set-up, not for every chunk.
-  bool find_extent(const uint8_t* base, uint64_t length, RegionView* out) const;
 
   // TCPX_OK and the memory, or NOT_FOUND, STALE_REGION, ACCESS_DENIED, OUT_OF_RANGE.
   tcpx_code resolve(const wire::Piece& piece, uint32_t access, const RegionUser& user,

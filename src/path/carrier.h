@@ -31,6 +31,8 @@ class CarrierHost {
   virtual void payload_sent(TxFrame* frame) = 0;
   // All payload of the chunk is where its landing says, or was dropped.
   virtual Status payload_arrived(RxChunk* chunk) = 0;
+  // A move into its landing failed: with which code the chunk is refused.
+  virtual tcpx_code move_failed(RxChunk* chunk, const std::string& why) = 0;
 };
 
 class Carrier {
@@ -44,27 +46,34 @@ class Carrier {
   virtual uint32_t credit() const = 0;
   // Frames that may have arrived before they are payload_sent(), at most.
   virtual uint32_t sends_done_late() const = 0;
+  // Whether it can use the memory as it lies there; else it is to be in a slot of the loop's mover
+  // when it is handed over.
+  virtual bool reaches(const TxFrame& frame) = 0;
+  virtual bool reaches(const RxChunk& chunk) = 0;
   virtual void send(TxFrame* frame) = 0;
   virtual void receive(RxChunk* chunk) = 0;
-  // Makes progress. Not ok: the lane is lost. *more: call again soon, nothing announces it.
-  virtual Status poll(bool* more) = 0;
+  // Makes progress. Not ok: the lane is lost. *left: what nothing announces.
+  virtual Status poll(Work* left) = 0;
 
-  // Whether the frame's or chunk's memory may still be touched (a started send cannot be called
-  // back; a receive straight into place neither).
-  virtual bool holds(const TxFrame* frame) const = 0;
+  // Whether the chunk's memory may still be written (neither a receive straight into place nor a
+  // move can be called back).
   virtual bool holds(const RxChunk* chunk) const = 0;
   // Chunks handed to receive() and not yet arrived.
   virtual void each_receiving(const std::function<void(RxChunk*)>& f) const = 0;
   // Their owner has taken them back.
   virtual void forget_receiving() = 0;
-  // The memory is about to be deregistered and is not in use: nothing of it may stay registered.
-  virtual void forget_memory(const void* base, uint64_t length) = 0;
-  // Nothing is touched after this.
+  // The region is about to be deregistered and is not in use: nothing of it may stay registered.
+  virtual void forget_region(uint64_t id) = 0;
+  // Nothing is touched after this, but by moves that were under way: chunks they hold must stay.
   virtual void close() = 0;
+  virtual size_t moving() const = 0;
+  virtual void look_at_moves() = 0;  // once it is closed
 
   virtual const char* path() const = 0;
   virtual std::string interface() const = 0;
   virtual CarrierReport report() const = 0;  // any thread
+  // The peer has no room for more now: what is not sent meanwhile is not stalled.
+  virtual void peer_is_full() = 0;
   // "" or what has not moved for `patience` although it should have.
   virtual std::string stalled(Nanos now, Nanos patience) const = 0;
 };

@@ -25,6 +25,7 @@ void TxFrame::reset() {
   clear(payload);
   clear(memory);
   clear(pieces);
+  clear(regions.list);
   place = {};
   slot = nullptr;
   move = 0;
@@ -40,6 +41,7 @@ void RxChunk::reset() {
   clear(pieces);
   clear(destination);
   clear(landing);
+  clear(regions.list);
   place = {};
   discard = false;
   refusal = TCPX_OK;

@@ -21,6 +21,7 @@
 #include "base/message_bytes.h"
 #include "base/status.h"
 #include "memory/place.h"
+#include "memory/region_extent.h"
 #include "path/loop.h"
 #include "wire/frame.h"
 
@@ -32,6 +33,7 @@ struct TxFrame {
   wire::Header header;
   std::vector<uint8_t> table;       // encoded pieces
   std::vector<iovec> payload;       // what is left of it once `started`
+  PartRegions regions;              // that the payload lies in
   std::vector<wire::Piece> pieces;  // whose memory it is, when regions can be revoked
   Place place{};                    // of the memory
   uint64_t copied = 0;              // bytes of payload that were copied once more on their way out
@@ -61,6 +63,7 @@ struct RxChunk {
   std::vector<iovec> destination;  // where it belongs, all of it in `place`
   Place place{};
   std::vector<iovec> landing;   // where the lane receives it; consumed as bytes arrive
+  PartRegions regions;          // that the landing lies in
   bool discard = false;         // receive and drop what is left
   tcpx_code refusal = TCPX_OK;  // why it is dropped
   uint8_t* slot = nullptr;      // staged: where it lands
@@ -107,6 +110,8 @@ class LaneSink {
   // and the lane goes on.
   virtual tcpx_code on_unmapped(TxFrame* frame, const void* at) = 0;
   virtual tcpx_code on_unmapped(RxChunk* chunk, const void* at) = 0;
+  // The same for a move into where it lands that failed.
+  virtual tcpx_code on_move_failed(RxChunk* chunk, const std::string& why) = 0;
   // The frame is out; its memory is not needed any more.
   virtual void on_sent(TxFrame* frame) = 0;
   // There is room: queue more frames if there are any.
@@ -139,6 +144,10 @@ class Lane : public LoopSource {
   virtual Status start(std::shared_ptr<LoopSource> self, uint64_t owner) = 0;
   uint32_t source_index() const { return source_index_; }
 
+  // Whether the lane can send the payload from where it lies, or receive it where it belongs; else
+  // it goes through a slot of the loop's mover. Asked when all but that is known of it.
+  virtual bool reaches(const TxFrame& frame) = 0;
+  virtual bool reaches(const RxChunk& chunk) = 0;
   virtual void queue(TxFrame* frame) = 0;
   // Takes a frame back that was queued and has not started; false if it has.
   virtual bool unqueue(TxFrame* frame) = 0;
@@ -153,8 +162,10 @@ class Lane : public LoopSource {
   virtual void each_receiving(const std::function<void(RxChunk*)>& f) const = 0;
   // Whether bytes may still be written to the chunk's landing although it is discarded.
   virtual bool holds(const RxChunk* chunk) const = 0;
-  // The memory is being deregistered and no frame or chunk uses it any more.
-  virtual void forget_memory(const void* base, uint64_t length) = 0;
+  // The region is being deregistered and no frame or chunk uses its memory any more.
+  virtual void forget_region(uint64_t id) = 0;
+  // The peer has said that it has no room for more: what is not sent meanwhile is not stalled.
+  virtual void peer_is_full() = 0;
   virtual void hold_reading(ReadHold why) = 0;
   virtual void resume_reading(ReadHold why) = 0;
   // Nothing is sent any more: answers need not be queued.
@@ -163,8 +174,11 @@ class Lane : public LoopSource {
   virtual void flush(uint64_t budget_bytes) noexcept = 0;
   // No more frames will be queued; the peer sees the end of the stream after the last one.
   virtual void finish() = 0;
-  // Whatever happens, nothing of the lane touches memory afterwards.
+  // Whatever happens, nothing of the lane touches memory afterwards, but for its moves under way:
+  // the chunks that they hold must stay until there are none left.
   virtual void close(const Status& status) noexcept = 0;
+  virtual size_t moving() const = 0;
+  virtual void look_at_moves() = 0;  // once it is closed
   // Something of the lane threw, and it may be in the middle of anything: closes it.
   void on_failure(const Status& status) noexcept override = 0;
 

@@ -78,6 +78,14 @@ inline const std::vector<Row>& rows() {
        128 << 10,
        {{"net_sockets", "1"}, {"striping", "round_robin"}},
        {{"TCPX_EMU_FRAGMENTS", "mixed"}}},
+      // Through slots on both sides, and what arrives is unpacked into them.
+      {"net_host_staged",
+       "net",
+       "host",
+       2,
+       256 << 10,
+       {{"staging", "host"}},
+       {{"TCPX_EMU_FRAGMENTS", "mixed"}}},
       {"net_host_direct", "net", "host", 2, 512 << 10, {{"net_memory", "host"}}, {}},
       {"net_host_plain", "net", "host", 2, 512 << 10, {}, {{"TCPX_EMU_TYPE", "host"}}},
   };

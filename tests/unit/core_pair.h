@@ -19,11 +19,12 @@ struct CorePair {
   tcpx_remote_region described{};
 
   explicit CorePair(size_t bytes, Movers* source_movers = nullptr, Movers* target_movers = nullptr,
-                    const char* chunk_bytes = "64K", const char* lanes = "2")
+                    const char* chunk_bytes = "64K", const char* lanes = "2",
+                    const NameValues& more = {})
       : local(bytes),
         remote(bytes),
-        source(make_engine(source_movers, chunk_bytes, lanes)),
-        target(make_engine(target_movers, chunk_bytes, lanes)) {
+        source(make_engine(source_movers, chunk_bytes, lanes, more)),
+        target(make_engine(target_movers, chunk_bytes, lanes, more)) {
     EXPECT_TRUE(source->register_memory({local.data(), bytes, 0}, &local_region).ok());
     EXPECT_TRUE(target->register_memory({remote.data(), bytes, 3}, &remote_region).ok());
     EXPECT_TRUE(source->connect(target->connection_info(), &peer).ok());
@@ -49,17 +50,15 @@ struct CorePair {
 
  private:
   static std::unique_ptr<EngineCore> make_engine(Movers* movers, const char* chunk_bytes,
-                                                 const char* lanes) {
+                                                 const char* lanes, const NameValues& more) {
     static const char* const no_environment[] = {nullptr};
     Config config;
-    Status status = load_config({{"interfaces", "lo"},
-                                 {"chunk_bytes", chunk_bytes},
-                                 {"lanes", lanes},
-                                 {"io_threads", "2"},
-                                 {"keepalive", "300ms"},
-                                 {"lane_timeout", "1s"},
-                                 {"peer_timeout", "3s"}},
-                                no_environment, &config);
+    NameValues options = {{"interfaces", "lo"},   {"chunk_bytes", chunk_bytes},
+                          {"lanes", lanes},       {"io_threads", "2"},
+                          {"keepalive", "300ms"}, {"lane_timeout", "1s"},
+                          {"peer_timeout", "3s"}};
+    options.insert(options.end(), more.begin(), more.end());
+    Status status = load_config(options, no_environment, &config);
     EXPECT_TRUE(status.ok()) << status.to_string();
     std::unique_ptr<EngineCore> engine;
     status = EngineCore::create(config, Log(), movers, &engine);

@@ -10,7 +10,7 @@ namespace {
 class NamesOnly final : public Movers {
  public:
   bool serves(const Place& place) const override { return place.is_host() || place.device < 4; }
-  std::unique_ptr<Mover> make() override { return nullptr; }
+  std::unique_ptr<Mover> make(MoverFor) override { return nullptr; }
 };
 
 constexpr size_t kHalf = 100'000;

@@ -41,7 +41,8 @@ std::multimap<uint64_t, uint64_t> moves(const Plan& plan, const uint8_t* base) {
   for (const Chunk& chunk : plan.chunks) {
     std::vector<iovec> local;
     std::vector<wire::Piece> remote;
-    plan.local_iov(chunk, &local);
+    PartRegions regions;
+    plan.local_memory(chunk, &local, &regions);
     plan.remote_pieces(chunk, &remote);
     EXPECT_EQ(remote.size(), chunk.pieces);
     std::vector<uint64_t> from, to;
@@ -108,6 +109,37 @@ TEST_F(PlanTest, NeighboursInDifferentPlacesAreNotJoined) {
   ASSERT_TRUE(make(1 << 20, &plan).ok());
   EXPECT_EQ(plan.runs.size(), 2u);
   EXPECT_EQ(plan.chunks.size(), 2u);
+}
+
+// The same for two regions of one place; and every part knows its own, whatever chunk it is in.
+TEST_F(PlanTest, PartsKnowTheirRegions) {
+  uint64_t regions[2] = {};
+  for (size_t i : {0u, 1u})
+    ASSERT_TRUE(table_.add({memory_.data() + i * 100'000, 100'000, 0}, &regions[i]).ok());
+  // Runs of one and of several pieces, neighbours across the border, pieces of nothing.
+  for (uint64_t i = 0; i < 300; ++i) {
+    uint64_t which = i / 7 % 2, offset = i % 3 == 0 ? 99'990 * (1 - which) : i * 30;
+    uint64_t length = i % 11 == 0 ? 0 : 10;
+    locals_.push_back({regions[which], offset, length});
+    remotes_.push_back({&remote_, i * 10, length});
+  }
+  Plan plan;
+  ASSERT_TRUE(make(64, &plan).ok());
+  size_t seen = 0;
+  for (const Chunk& chunk : plan.chunks) {
+    std::vector<iovec> parts;
+    PartRegions in;
+    plan.local_memory(chunk, &parts, &in);
+    for (size_t i = 0; i < parts.size(); ++i, ++seen) {
+      auto* from = static_cast<uint8_t*>(parts[i].iov_base);
+      size_t which = from < memory_.data() + 100'000 ? 0 : 1;
+      ASSERT_NE(in.of(i), nullptr);
+      ASSERT_EQ(in.of(i)->id, regions[which]) << seen;
+      ASSERT_EQ(in.of(i)->base, memory_.data() + which * 100'000);
+      ASSERT_TRUE(in.of(i)->contains(from + parts[i].iov_len - 1));
+    }
+  }
+  EXPECT_GT(seen, 200u);
 }
 
 TEST_F(PlanTest, NothingToMoveHasAPlaceToo) {

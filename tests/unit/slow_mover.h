@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "memory/mover.h"
+#include "memory/pages.h"
+#include "memory/scatter_list.h"
 
 namespace tcpx {
 
@@ -21,9 +23,12 @@ struct SlowMoves {
 
   const size_t slots;  // per loop and use
   const Nanos delay;
-  std::atomic<bool> held{false};  // none comes to its end
-  std::atomic<int> fail_next{0};  // so many fail
-  std::atomic<uint64_t> begun{0}, done{0}, starved{0}, looks{0};
+  std::atomic<bool> stages{true};  // all memory; else only what lanes cannot reach
+  // None that touches user memory comes to its end: where all is staged, what unpacks does not.
+  std::atomic<bool> held{false};
+  std::atomic<int> fail_next{0};   // so many fail
+  std::atomic<uint64_t> begun{0};  // that touch user memory
+  std::atomic<uint64_t> done{0}, starved{0}, looks{0};
   // Orders what the test did before against later moves, and earlier moves against what it does
   // next. The engines order them through a socket, which ThreadSanitizer does not see.
   std::mutex mu;
@@ -33,13 +38,17 @@ class SlowMover final : public Mover {
  public:
   static constexpr size_t kSlotBytes = 1 << 20;
 
-  explicit SlowMover(SlowMoves& moves) : moves_(moves) {
-    for (auto& free : free_)
-      for (size_t i = 0; i < moves.slots; ++i)
-        free.push_back(storage_.emplace_back(new uint8_t[kSlotBytes]).get());
-    for (auto& slot : storage_) memset(slot.get(), 0xEE, kSlotBytes);
+  // Beside a stream one more is what receives are posted on, and one is for a proof at the
+  // beginning.
+  explicit SlowMover(SlowMoves& moves, MoverFor use = MoverFor::kStreams) : moves_(moves) {
+    size_t all = 2 * moves.slots + (use == MoverFor::kBeside ? 2 : 0);
+    EXPECT_TRUE(storage_.allocate(all * kSlotBytes));
+    memset(storage_.data(), 0xEE, storage_.size());
+    for (size_t i = 0; i < all; ++i)
+      free_[index(i < moves.slots ? SlotUse::kSend : SlotUse::kReceive)].push_back(storage_.data() +
+                                                                                   i * kSlotBytes);
   }
-  bool stages(const Place&) const override { return true; }
+  bool stages(const Place&) const override { return moves_.stages; }
   size_t free_slots(SlotUse use) const override {
     if (free_[index(use)].empty()) ++moves_.starved;
     return free_[index(use)].size();
@@ -60,11 +69,21 @@ class SlowMover final : public Mover {
     memset(slot, 0xEE, kSlotBytes);  // whoever still sends it sends this
     free_[index(use)].push_back(slot);
   }
+  // All of them together.
+  RegionExtent slot_extent(const uint8_t*) const override {
+    return {1, storage_.data(), storage_.size()};
+  }
   uint64_t begin_out(std::span<const iovec> memory, const Place&, uint8_t* slot) override {
-    return begin({slot, memory, true, now_ns() + moves_.delay});
+    return begin({Job::kOut, slot, {{}, nullptr, memory, 0, {}}, now_ns() + moves_.delay});
   }
   uint64_t begin_in(const uint8_t* slot, std::span<const iovec> memory, const Place&) override {
-    return begin({const_cast<uint8_t*>(slot), memory, false, now_ns() + moves_.delay});
+    return begin({Job::kIn,
+                  const_cast<uint8_t*>(slot),
+                  {{}, nullptr, memory, 0, {}},
+                  now_ns() + moves_.delay});
+  }
+  uint64_t begin_unpack(const Unpacking& what) override {
+    return begin({Job::kUnpack, nullptr, what, now_ns() + moves_.delay});
   }
   MoveState look(uint64_t ticket, std::string* why) override {
     ++moves_.looks;
@@ -73,7 +92,8 @@ class SlowMover final : public Mover {
       ADD_FAILURE() << "a move that is over, or never was";
       return MoveState::kDone;
     }
-    if (moves_.held || now_ns() < found->second.ready) return MoveState::kRunning;
+    if ((moves_.held && touches_user_memory(found->second)) || now_ns() < found->second.ready)
+      return MoveState::kRunning;
     Job job = found->second;
     jobs_.erase(found);
     if (moves_.fail_next > 0) {
@@ -82,32 +102,40 @@ class SlowMover final : public Mover {
       return MoveState::kFailed;
     }
     std::lock_guard lock(moves_.mu);
-    uint8_t* slot = job.slot;
-    for (const iovec& part : job.memory) {
-      job.out ? memcpy(slot, part.iov_base, part.iov_len)
-              : memcpy(part.iov_base, slot, part.iov_len);
-      slot += part.iov_len;
-    }
+    carry_out(job);
     ++moves_.done;
     return MoveState::kDone;
   }
 
  private:
   struct Job {
+    enum { kOut, kIn, kUnpack } kind;
     uint8_t* slot;
-    std::span<const iovec> memory;
-    bool out;
+    Unpacking what;
     Nanos ready;
   };
+  bool touches_user_memory(const Job& job) const {
+    return job.kind != Job::kUnpack || !moves_.stages;
+  }
+  static void carry_out(const Job& job) {
+    ScatterList memory(job.what.memory);
+    uint64_t bytes = 0;
+    for (const iovec& part : job.what.memory) bytes += part.iov_len;
+    if (job.kind == Job::kOut) memory.get(0, job.slot, bytes);
+    if (job.kind == Job::kIn) memory.put(0, job.slot, bytes);
+    for (const Fragment& fragment : job.what.fragments)
+      memory.put(job.what.offset + fragment.destination, job.what.pool + fragment.source,
+                 fragment.length);
+  }
   static size_t index(SlotUse use) { return use == SlotUse::kSend ? 0 : 1; }
   uint64_t begin(const Job& job) {
     jobs_[++last_] = job;
-    ++moves_.begun;
+    moves_.begun += touches_user_memory(job);
     return last_;
   }
 
   SlowMoves& moves_;
-  std::vector<std::unique_ptr<uint8_t[]>> storage_;
+  Pages storage_;
   std::vector<uint8_t*> free_[2];
   std::map<uint64_t, Job> jobs_;
   uint64_t last_ = 0;
@@ -117,7 +145,9 @@ class SlowMovers final : public Movers {
  public:
   SlowMovers(size_t slots, Nanos delay) : moves(slots, delay) {}
   bool serves(const Place&) const override { return true; }
-  std::unique_ptr<Mover> make() override { return std::make_unique<SlowMover>(moves); }
+  std::unique_ptr<Mover> make(MoverFor use) override {
+    return std::make_unique<SlowMover>(moves, use);
+  }
 
   SlowMoves moves;
 };

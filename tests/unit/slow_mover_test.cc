@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "core_pair.h"
 #include "engine/peer.h"
+#include "support/emulator.h"
 #include "support/env.h"
 
 namespace tcpx {
@@ -36,10 +37,27 @@ double busy_cores(milliseconds time) {
 // A loop that spins takes a whole one.
 constexpr double kFewCores = test::kSanitized ? 0.9 : 0.5;
 
+// How payload travels. Beside the stream what arrives is unpacked, into slots or straight into
+// place; what leaves goes through slots, all of it or only where the plugin cannot take it.
+enum class Way { kTcp, kNetStaged, kNet };
+
+NameValues options_of(Way way) {
+  if (way == Way::kTcp) return {{"require_path", "tcp"}};
+  ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1);
+  ::setenv("TCPX_EMU_DEVICE", "host", 1);
+  ::setenv("TCPX_EMU_FRAGMENTS", "mixed", 1);
+  return {{"require_path", "net"},
+          {"net_plugin", TCPX_TEST_EMULATOR_PATH},
+          {"net_chunk", "64K"},
+          {"striping", "round_robin"}};
+}
+
 // Both sides move everything slowly, whether it leaves or arrives.
 struct SlowPair {
   SlowMovers source_movers, target_movers;
   SlowMoves &source, &target;
+  const Way way;
+  tcpx_emu_counters before{};
   CorePair engines;
   std::vector<uint8_t>&local, &remote;
 
@@ -47,16 +65,38 @@ struct SlowPair {
     size_t slots = 32;
     Nanos delay = 0;
   };
-  SlowPair(size_t bytes, Speed of_source, Speed of_target, const char* lanes = "2")
+  SlowPair(Way by, size_t bytes, Speed of_source, Speed of_target, const char* lanes = "2",
+           const char* chunk = "64K")
       : source_movers(of_source.slots, of_source.delay),
         target_movers(of_target.slots, of_target.delay),
         source(source_movers.moves),
         target(target_movers.moves),
-        engines(bytes, &source_movers, &target_movers, "64K", lanes),
+        way(by),
+        engines(bytes, &source_movers, &target_movers, chunk, lanes, options_of(by)),
         local(engines.local),
-        remote(engines.remote) {}
-  SlowPair(size_t bytes, size_t slots, Nanos delay, const char* lanes = "2")
-      : SlowPair(bytes, {slots, delay}, {slots, delay}, lanes) {}
+        remote(engines.remote) {
+    source.stages = target.stages = by != Way::kNet;
+    EXPECT_TRUE(connected()) << "no lanes";
+    if (by != Way::kTcp) before = test::emulator_counters(TCPX_TEST_EMULATOR_PATH);
+    source.begun = target.begun = 0;  // proofs of comms
+  }
+  SlowPair(Way by, size_t bytes, size_t slots, Nanos delay, const char* lanes = "2")
+      : SlowPair(by, bytes, {slots, delay}, {slots, delay}, lanes) {}
+  ~SlowPair() {
+    engines.source.reset();
+    engines.target.reset();
+    if (way != Way::kTcp) expect_plugin_well_used();
+  }
+  // In order, after the move and only then, each of them: what the emulator's strict mode refuses.
+  void expect_plugin_well_used() {
+    tcpx_emu_counters now = test::emulator_counters(TCPX_TEST_EMULATOR_PATH);
+    EXPECT_EQ(now.misuses, before.misuses) << test::emulator(TCPX_TEST_EMULATOR_PATH).last_misuse();
+    EXPECT_EQ(now.comms_open, 0u);
+    EXPECT_EQ(now.pool_pages_free, now.pool_pages) << "pages that nobody gave back";
+  }
+  bool connected() {
+    return engines.prepare(TCPX_READ)->peer->wait_connected(now_ns() + 20 * kSecond).ok();
+  }
   void sync() { std::lock_guard one(source.mu), other(target.mu); }
   // What `op` reads gets a pattern, what it writes poison.
   void prime(tcpx_op op, int round) {
@@ -98,11 +138,23 @@ struct SlowPair {
 };
 
 struct Case {
+  Way way;
   tcpx_op op;
   bool at_source;  // who moves slowly: who asked, or the other one
 };
+const char* name_of(Way way) {
+  return way == Way::kTcp ? "Tcp" : way == Way::kNetStaged ? "NetStaged" : "Net";
+}
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << (c.op == TCPX_WRITE ? "Write" : "Read") << (c.at_source ? "Source" : "Target");
+  return out << name_of(c.way) << (c.op == TCPX_WRITE ? "Write" : "Read")
+             << (c.at_source ? "Source" : "Target");
+}
+std::vector<Case> all_cases() {
+  std::vector<Case> out;
+  for (Way way : {Way::kTcp, Way::kNetStaged, Way::kNet})
+    for (tcpx_op op : {TCPX_WRITE, TCPX_READ})
+      for (bool at_source : {true, false}) out.push_back({way, op, at_source});
+  return out;
 }
 
 class SlowMove : public ::testing::TestWithParam<Case> {
@@ -117,13 +169,11 @@ class SlowMove : public ::testing::TestWithParam<Case> {
     return transfer;
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, SlowMove,
-                         ::testing::Values(Case{TCPX_WRITE, true}, Case{TCPX_WRITE, false},
-                                           Case{TCPX_READ, true}, Case{TCPX_READ, false}),
+INSTANTIATE_TEST_SUITE_P(All, SlowMove, ::testing::ValuesIn(all_cases()),
                          ::testing::PrintToStringParamName());
 
 TEST_P(SlowMove, IsPartOfTheTransfer) {
-  SlowPair pair(256 << 10, 8, 0);
+  SlowPair pair(GetParam().way, 256 << 10, 8, 0);
   pair.prime(GetParam().op, 1);
   slow(pair).held = true;
   auto transfer = pair.post(GetParam().op);
@@ -142,13 +192,16 @@ TEST_P(SlowMove, IsPartOfTheTransfer) {
 TEST_P(SlowMove, FewSlotsHoldItUpAndNothingIsLost) {
   SlowPair::Speed few{1, 200 * kMicro}, many;
   const bool here = GetParam().at_source;
-  SlowPair pair(4 << 20, here ? few : many, here ? many : few);
+  SlowPair pair(GetParam().way, 4 << 20, here ? few : many, here ? many : few);
   for (int round = 0; round < 3; ++round) ASSERT_TRUE(pair.moved(GetParam().op, round));
-  EXPECT_GT(slow(pair).starved, 0u) << "the test did not run out of slots";
+  // Of what goes straight nothing runs out.
+  if (GetParam().way != Way::kNet) {
+    EXPECT_GT(slow(pair).starved, 0u) << "the test did not run out of slots";
+  }
 }
 
 TEST_P(SlowMove, ThatFailsCostsTheTransferAlone) {
-  SlowPair pair(1 << 20, 4, 0);
+  SlowPair pair(GetParam().way, 1 << 20, 4, 0);
   pair.prime(GetParam().op, 1);
   slow(pair).fail_next = 1;
   auto transfer = pair.post(GetParam().op);
@@ -165,7 +218,7 @@ TEST_P(SlowMove, ThatFailsCostsTheTransferAlone) {
 
 // A loop that waits for a move sleeps.
 TEST_P(SlowMove, KeepsNoLoopSpinning) {
-  SlowPair pair(256 << 10, 1, 0);
+  SlowPair pair(GetParam().way, 256 << 10, 1, 0);
   auto transfer = post_held(pair);
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_LT(busy_cores(milliseconds(500)), kFewCores);
@@ -176,7 +229,7 @@ TEST_P(SlowMove, KeepsNoLoopSpinning) {
 
 // Cancel and deregister return when no move touches the memory any more.
 TEST_P(SlowMove, HoldsUpAFence) {
-  SlowPair pair(4 << 20, 8, 0);
+  SlowPair pair(GetParam().way, 4 << 20, 8, 0);
   auto transfer = post_held(pair);
   std::atomic<bool> returned{false};
   std::thread fence([&] {
@@ -203,7 +256,7 @@ TEST_P(SlowMove, HoldsUpAFence) {
 
 // The session ends with moves under way: they are waited for, by a loop that does other things too.
 TEST_P(SlowMove, OutlivesItsLane) {
-  SlowPair pair(256 << 10, 8, 0);
+  SlowPair pair(GetParam().way, 256 << 10, 8, 0);
   auto transfer = post_held(pair);
   auto& ends = GetParam().at_source ? pair.engines.source : pair.engines.target;
   std::atomic<bool> gone{false};
@@ -225,15 +278,19 @@ TEST_P(SlowMove, OutlivesItsLane) {
 }
 
 // The transfer is over, and its memory the caller's, when the last move is.
-class SlowMoveHere : public ::testing::TestWithParam<tcpx_op> {};
-INSTANTIATE_TEST_SUITE_P(Both, SlowMoveHere, ::testing::Values(TCPX_WRITE, TCPX_READ),
-                         [](auto& row) { return row.param == TCPX_WRITE ? "Write" : "Read"; });
+class SlowMoveHere : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Both, SlowMoveHere,
+                         ::testing::Values(Case{Way::kTcp, TCPX_WRITE, true},
+                                           Case{Way::kTcp, TCPX_READ, true},
+                                           Case{Way::kNet, TCPX_WRITE, true},
+                                           Case{Way::kNet, TCPX_READ, true}),
+                         ::testing::PrintToStringParamName());
 
 TEST_P(SlowMoveHere, HoldsUpADeadline) {
-  SlowPair pair(256 << 10, 8, 0);
-  pair.prime(GetParam(), 1);
+  SlowPair pair(GetParam().way, 256 << 10, 8, 0);
+  pair.prime(GetParam().op, 1);
   pair.source.held = true;
-  auto transfer = pair.engines.prepare(GetParam());
+  auto transfer = pair.engines.prepare(GetParam().op);
   pair.sync();
   ASSERT_TRUE(transfer->peer->transfers().post(transfer, nullptr, now_ns() + 300 * kMilli).ok());
   pair.wait(transfer, 2 * kSecond);  // longer than what does not move is waited for
@@ -246,7 +303,7 @@ TEST_P(SlowMoveHere, HoldsUpADeadline) {
 // Two lanes of one loop share its slot: one that has none waits with the chunk it was dealt, and is
 // told when there is one.
 TEST(SlowMovers, LanesOfALoopShareItsSlots) {
-  SlowPair pair(256 << 10, 1, 100 * kMicro, "4");
+  SlowPair pair(Way::kTcp, 256 << 10, 1, 100 * kMicro, "4");
   for (int round = 0; round < 20; ++round)
     ASSERT_TRUE(pair.moved(round % 2 == 0 ? TCPX_WRITE : TCPX_READ, round));
 }
@@ -255,7 +312,7 @@ TEST(SlowMovers, LanesOfALoopShareItsSlots) {
 TEST(SlowMovers, NoLaneTakesAllSlots) {
   SlowMoves moves(8, 0);
   SlowMover mover(moves);
-  LaneMoves greedy(&mover, 16), modest(&mover, 16);
+  LaneMoves greedy(&mover, 16, false), modest(&mover, 16, false);
   std::deque<TxFrame> frames;
   uint8_t memory[64] = {};
   auto fill = [&](LaneMoves& lane) {
@@ -278,7 +335,7 @@ TEST(SlowMovers, NoLaneTakesAllSlots) {
 
 // While no slot is free pings are not read; both sides know that the lane is alive.
 TEST(SlowMovers, ALaneWithoutASlotIsNotSilent) {
-  SlowPair pair(1 << 20, 1, 0);
+  SlowPair pair(Way::kTcp, 1 << 20, 1, 0);
   pair.prime(TCPX_WRITE, 1);
   pair.target.held = true;
   auto transfer = pair.post(TCPX_WRITE);
@@ -293,10 +350,27 @@ TEST(SlowMovers, ALaneWithoutASlotIsNotSilent) {
   EXPECT_EQ(pair.remote, pair.local);
 }
 
+// Beside a stream too. The peer's requests are all being moved and it takes no more: what the
+// plugin does not send now is not stalled.
+TEST(SlowMovers, APeerThatMovesIsNotAPluginThatHangs) {
+  SlowPair pair(Way::kNet, 32 << 20, {32, 0}, {32, 0}, "2", "1M");
+  pair.prime(TCPX_WRITE, 1);
+  pair.target.held = true;
+  auto transfer = pair.post(TCPX_WRITE);
+  pair.wait(transfer, 4 * kSecond);  // longer than these engines' lane_timeout
+  EXPECT_TRUE(transfer->in_progress()) << transfer->status.to_string();
+  EXPECT_EQ(transfer->peer->live_lanes(), 2u);
+  pair.target.held = false;
+  pair.wait(transfer);
+  EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
+  pair.sync();
+  EXPECT_EQ(pair.remote, pair.local);
+}
+
 // A peer that has sent the data and then says that it could not: the transfer would end, and the
 // move land in memory that its owner has for itself again.
 TEST(SlowRead, IsNotEndedByALieWhileItsDataIsMoved) {
-  SlowPair pair(64 << 10, 8, 0, "1");
+  SlowPair pair(Way::kTcp, 64 << 10, 8, 0, "1");
   pair.prime(TCPX_READ, 1);
   pair.source.held = true;
   auto transfer = pair.post(TCPX_READ);

@@ -51,7 +51,7 @@ std::string with_warning(std::string text, Nanos since) {
 }
 
 CommSettings comm_settings(const NetCarrierSettings& settings, uint32_t window) {
-  return {settings.plugin, settings.regions, settings.memory_type,
+  return {settings.plugin, settings.mover, settings.memory_type,
           std::min<uint32_t>(window, nccl::kMaxRequests)};
 }
 
@@ -153,7 +153,8 @@ Status NetCarrier::try_connect() {
   nccl::Result result = calls_.connect(settings_.device, connecting_->data(), &comm);
   if (comm != nullptr || result != nccl::kSuccess) connecting_.reset();
   if (result != nccl::kSuccess) return call_failed("connect", result);
-  return comm == nullptr ? Status() : send_.open(comm, settings_.request_bytes);
+  if (comm != nullptr) send_.open(comm, settings_.request_bytes);
+  return {};
 }
 
 // With the receive for the proof posted, the peer may send.
@@ -166,26 +167,65 @@ Status NetCarrier::try_accept() {
   calls_.close_listen(listen_comm_);
   listen_comm_ = nullptr;
   if (Status status = receive_.open(comm, *device, settings_.request_bytes); !status) return status;
-  proof_chunk_.header.payload_bytes = proof_received_.size();
-  proof_chunk_.landing = {{proof_received_.data(), proof_received_.size()}};
+  if (Status status = take_proof_slot(SlotUse::kReceive, &proof_in_); !status) return status;
+  proof_chunk_.header.payload_bytes = proof_in_.proof.size();
+  proof_chunk_.slot = proof_in_.slot;
+  proof_chunk_.landing = {{proof_in_.slot, proof_in_.proof.size()}};
+  proof_chunk_.regions.assign(settings_.mover->slot_extent(proof_in_.slot));
   receive_.add(&proof_chunk_);
-  if (Status status = receive_.poll([](RxChunk*) { return Status(); }); !status) return status;
+  if (Status status = receive_.poll(*this); !status) return status;
   say(wire::NetStep::kReady);
   return {};
 }
 
+Status NetCarrier::take_proof_slot(SlotUse use, ProofMove* move) {
+  move->slot = settings_.mover->take_slot(use, move->proof.size());
+  return move->slot != nullptr ? Status() : setup_error("no slot for the proof of a comm");
+}
+
+void NetCarrier::give_proof_slot(SlotUse use, ProofMove* move) {
+  if (move->slot == nullptr || move->ticket != 0) return;
+  settings_.mover->give_slot(use, std::exchange(move->slot, nullptr));
+}
+
+Status NetCarrier::look(ProofMove* move, bool* over) {
+  std::string why;
+  MoveState state = settings_.mover->look(move->ticket, &why);
+  *over = state != MoveState::kRunning;
+  if (*over) move->ticket = 0;
+  return state != MoveState::kFailed ? Status()
+                                     : setup_error("the proof of a comm was not moved: " + why);
+}
+
 Status NetCarrier::show_proof() {
-  wire::Digest proof;
-  if (!wire::net_proof(settings_.session_key, settings_.lane, *peers_offer_, &proof))
-    return setup_error("cannot compute the proof for the peer's comm");
+  ProofMove& out = proof_out_;
+  if (out.slot == nullptr) {
+    if (!wire::net_proof(settings_.session_key, settings_.lane, *peers_offer_, &out.proof))
+      return setup_error("cannot compute the proof for the peer's comm");
+    if (Status status = take_proof_slot(SlotUse::kSend, &out); !status) return status;
+    out.ticket = settings_.mover->begin_out({&out.memory, 1}, {}, out.slot);
+  }
+  bool over = false;
+  if (Status status = look(&out, &over); !status || !over) return status;
+  proof_frame_.header.payload_bytes = out.proof.size();
+  proof_frame_.slot = out.slot;
+  proof_frame_.payload = {{out.slot, out.proof.size()}};
+  proof_frame_.regions.assign(settings_.mover->slot_extent(out.slot));
+  if (!send_.reaches(proof_frame_)) return setup_error(send_.refusal());
+  send_.add(&proof_frame_);
   proof_sent_ = true;
-  return send_.send_bytes(proof);
+  return {};
 }
 
 Status NetCarrier::check_proof() {
+  ProofMove& in = proof_in_;
+  if (in.ticket == 0) in.ticket = settings_.mover->begin_in(in.slot, {&in.memory, 1}, {});
+  bool over = false;
+  if (Status status = look(&in, &over); !status || !over) return status;
+  give_proof_slot(SlotUse::kReceive, &in);
   wire::Digest expected;
   if (!wire::net_proof(settings_.session_key, settings_.lane, offer_, &expected) ||
-      !wire::equal_constant_time(expected, proof_received_))
+      !wire::equal_constant_time(expected, in.proof))
     return setup_error("whoever connected to the plugin's socket does not know the session's key");
   say(wire::NetStep::kBound);
   bound_sent_ = true;
@@ -209,14 +249,10 @@ Status NetCarrier::advance_setup() {
   if (send_.is_open() && peer_ready_ && !proof_sent_)
     if (Status status = show_proof(); !status) return status;
   if (send_.is_open())
-    if (Status status = send_.poll([](TxFrame*) {}); !status) return status;
-  if (receive_.is_open() && !proof_arrived_)
-    if (Status status = receive_.poll([this](RxChunk*) {
-          proof_arrived_ = true;
-          return Status();
-        });
-        !status)
+    if (Status status = send_.poll([this](TxFrame* frame) { frame_sent(frame); }); !status)
       return status;
+  if (receive_.is_open() && !proof_arrived_)
+    if (Status status = receive_.poll(*this); !status) return status;
   if (proof_arrived_ && !bound_sent_) return check_proof();
   return {};
 }
@@ -254,18 +290,43 @@ void NetCarrier::receive(RxChunk* chunk) {
   receive_.add(chunk);
 }
 
-Status NetCarrier::poll(bool* more) {
-  *more = false;
+Status NetCarrier::arrived(RxChunk* chunk) {
+  if (chunk != &proof_chunk_) return host_->payload_arrived(chunk);
+  if (chunk->refusal != TCPX_OK) return setup_error("the peer's proof could not be unpacked");
+  proof_arrived_ = true;
+  return {};
+}
+
+tcpx_code NetCarrier::move_failed(RxChunk* chunk, const std::string& why) {
+  return chunk == &proof_chunk_ ? TCPX_COPY_FAILED : host_->move_failed(chunk, why);
+}
+
+void NetCarrier::frame_sent(TxFrame* frame) {
+  if (frame == &proof_frame_)
+    give_proof_slot(SlotUse::kSend, &proof_out_);
+  else
+    host_->payload_sent(frame);
+}
+
+// A plugin has to be asked all the time. Moves elsewhere end by themselves.
+Work NetCarrier::work_left() const {
+  if (!send_.idle() || receive_.awaits_plugin()) return Work::kMore;
+  if (receive_.moving() == 0) return Work::kNone;
+  return settings_.mover->by_hand() ? Work::kMore : Work::kWaiting;
+}
+
+Status NetCarrier::poll(Work* left) {
+  *left = Work::kNone;
   if (state_ == State::kReady) {
     bool finished = false;
-    *more = true;
-    for (int in_vain = 0; in_vain < kPollsInVain && *more && !finished;) {
+    *left = Work::kMore;
+    for (int in_vain = 0; in_vain < kPollsInVain && *left == Work::kMore && !finished;) {
       Nanos before = std::max(send_moved_, receive_moved_);
       if (Status status = move_payload(&finished); !status) return status;
-      *more = !send_.idle() || !receive_.idle();
+      *left = work_left();
       if (std::max(send_moved_, receive_moved_) == before) ++in_vain;
     }
-    if (*more && !finished) pause();
+    if (*left == Work::kMore && !finished) pause();
     return {};
   }
   if (state_ != State::kSettingUp) return {};
@@ -290,16 +351,15 @@ Status NetCarrier::poll(bool* more) {
     if (now_ns() - failed_at_ > kPeersWord) return setup_failure_;
   }
   if (state_ == State::kSettingUp) nap(kSetupPause);
-  *more = true;
+  *left = Work::kMore;
   return {};
 }
 
 Status NetCarrier::move_payload(bool* finished) {
   uint64_t sent = send_.finished(), received = receive_.finished();
   uint64_t progress = receive_.progress();
-  Status status = send_.poll([this](TxFrame* frame) { host_->payload_sent(frame); });
-  if (status.ok())
-    status = receive_.poll([this](RxChunk* chunk) { return host_->payload_arrived(chunk); });
+  Status status = send_.poll([this](TxFrame* frame) { frame_sent(frame); });
+  if (status.ok()) status = receive_.poll(*this);
   bool sending = send_.finished() != sent, receiving = receive_.finished() != received;
   *finished = sending || receiving;
   if (sending) send_moved_ = now_ns();
@@ -320,15 +380,16 @@ void NetCarrier::each_receiving(const std::function<void(RxChunk*)>& f) const {
   });
 }
 
-void NetCarrier::forget_memory(const void* base, uint64_t length) {
-  send_.forget(base, length);
-  receive_.forget(base, length);
+void NetCarrier::forget_region(uint64_t id) {
+  send_.forget_region(id);
+  receive_.forget_region(id);
 }
 
 std::string NetCarrier::stalled(Nanos now, Nanos patience) const {
   if (state_ != State::kReady) return {};
   Nanos sending = send_.idle() ? 0 : now - send_moved_;
-  Nanos receiving = receive_.idle() ? 0 : now - receive_moved_;
+  // While bytes are being moved the plugin may have no page left to receive into.
+  Nanos receiving = receive_.idle() || receive_.moving() > 0 ? 0 : now - receive_moved_;
   if (std::max(sending, receiving) < patience) return {};
   return strf("the net plugin has made no progress for {} ms ({}); a helper of it may be dead",
               std::max(sending, receiving) / kMilli,
@@ -340,8 +401,8 @@ std::string NetCarrier::stalled(Nanos now, Nanos patience) const {
 // ---- the end -------------------------------------------------------------------------------
 
 void NetCarrier::close_comms() {
-  send_.close([this](TxFrame* frame) { quietly([&] { host_->payload_sent(frame); }); });
-  receive_.close();
+  send_.close([this](TxFrame* frame) { quietly([&] { frame_sent(frame); }); });
+  (void)receive_.close();
   if (connecting_ != nullptr)
     reap_connect(settings_.plugin, settings_.device, std::move(connecting_));
   if (listen_comm_ != nullptr) calls_.close_listen(std::exchange(listen_comm_, nullptr));
@@ -351,6 +412,16 @@ void NetCarrier::close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
   if (host_ != nullptr) close_comms();
+}
+
+void NetCarrier::look_at_moves() {
+  (void)receive_.close();
+  for (ProofMove* move : {&proof_out_, &proof_in_}) {
+    for (bool over = move->ticket == 0; !over;) {
+      (void)look(move, &over).ok();
+      if (!settings_.mover->by_hand()) break;
+    }
+  }
 }
 
 }  // namespace tcpx::net

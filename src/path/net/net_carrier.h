@@ -11,14 +11,15 @@
 
 #include "config/cpu_list.h"
 #include "path/carrier.h"
-#include "path/net/comm.h"
+#include "path/net/receive_comm.h"
+#include "path/net/send_comm.h"
 #include "wire/net_setup.h"
 
 namespace tcpx::net {
 
 struct NetCarrierSettings {
   std::shared_ptr<Plugin> plugin;
-  const RegionTable* regions = nullptr;
+  Mover* mover = nullptr;  // of the lane's loop
   int memory_type = nccl::kPtrHost;
   int device = 0;
   uint32_t lane = 0;
@@ -30,7 +31,7 @@ struct NetCarrierSettings {
   CpuSet cpus;  // of the lane's thread; none: anywhere
 };
 
-class NetCarrier final : public Carrier {
+class NetCarrier final : public Carrier, private ReceiveComm::Events {
  public:
   explicit NetCarrier(const NetCarrierSettings& settings);
   ~NetCarrier() override;
@@ -40,25 +41,39 @@ class NetCarrier final : public Carrier {
   uint32_t credit() const override;
   // A frame that has arrived has all its requests posted, and one that is not done yet.
   uint32_t sends_done_late() const override { return nccl::kMaxRequests; }
+  bool reaches(const TxFrame& frame) override { return send_.reaches(frame); }
+  bool reaches(const RxChunk& chunk) override { return receive_.reaches(chunk); }
   void send(TxFrame* frame) override;
   void receive(RxChunk* chunk) override;
-  Status poll(bool* more) override;
-  bool holds(const TxFrame* frame) const override { return send_.holds(frame); }
+  Status poll(Work* left) override;
   bool holds(const RxChunk* chunk) const override { return receive_.holds(chunk); }
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
   void forget_receiving() override { receive_.forget_chunks(); }
-  void forget_memory(const void* base, uint64_t length) override;
+  void forget_region(uint64_t id) override;
   void close() override;
+  // Those of proofs, too: they have memory in here.
+  size_t moving() const override {
+    return receive_.moving() + (proof_out_.ticket != 0) + (proof_in_.ticket != 0);
+  }
+  void look_at_moves() override;
   const char* path() const override { return "net"; }
   std::string interface() const override;
   CarrierReport report() const override {
     return {send_.occupancy().average(), receive_.occupancy().average(), send_.posted(),
             receive_.posted(), receive_.consumed()};
   }
+  void peer_is_full() override { send_moved_ = now_ns(); }
   std::string stalled(Nanos now, Nanos patience) const override;
 
  private:
   enum class State { kSettingUp, kReady, kFailed, kClosed };
+  // A proof goes through a slot: a plugin may take memory of its own kind only.
+  struct ProofMove {
+    wire::Digest proof{};
+    iovec memory{proof.data(), proof.size()};
+    uint8_t* slot = nullptr;
+    uint64_t ticket = 0;
+  };
 
   // Set-up.
   Status call_failed(const char* call, nccl::Result result) const;
@@ -67,6 +82,9 @@ class NetCarrier final : public Carrier {
   Status advance_setup();
   Status try_connect();
   Status try_accept();
+  Status take_proof_slot(SlotUse use, ProofMove* move);
+  void give_proof_slot(SlotUse use, ProofMove* move);
+  Status look(ProofMove* move, bool* over);
   Status show_proof();
   Status check_proof();
   void settle_if_bound();
@@ -74,7 +92,11 @@ class NetCarrier final : public Carrier {
   void say(wire::NetStep step);
   void close_comms();
   // Data.
+  Status arrived(RxChunk* chunk) override;
+  tcpx_code move_failed(RxChunk* chunk, const std::string& why) override;
+  void frame_sent(TxFrame* frame);
   Status move_payload(bool* finished);
+  Work work_left() const;
   void pause();
 
   NetCarrierSettings settings_;
@@ -93,9 +115,10 @@ class NetCarrier final : public Carrier {
   bool peer_ready_ = false, proof_sent_ = false, bound_sent_ = false, peer_bound_ = false;
   Status setup_failure_;  // ours; what becomes of the lane may hang on the peer's word
   Nanos failed_at_ = 0;
-  wire::Digest proof_received_{};
+  ProofMove proof_out_, proof_in_;
+  TxFrame proof_frame_;
   RxChunk proof_chunk_;
-  bool proof_arrived_ = false;
+  bool proof_arrived_ = false;  // in its slot
 
   Nanos started_ = 0;
   // Each way by itself: a live one must not hide that the other is dead.

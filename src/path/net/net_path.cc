@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "config/bindings.h"
+#include "memory/pages.h"
 #include "path/net/handle_check.h"
 #include "topo/binding_check.h"
 #include "topo/thread_cpus.h"
@@ -118,9 +119,9 @@ void warn_of_difference(const char* name, std::string_view ours, const Log& log)
 
 }  // namespace
 
-Status NetPath::create(const EngineOptions& options, const RegionTable& regions, const Log& log,
+Status NetPath::create(const EngineOptions& options, const Log& log,
                        std::unique_ptr<NetPath>* out) {
-  std::unique_ptr<NetPath> path(new NetPath(regions));
+  std::unique_ptr<NetPath> path(new NetPath());
   path->tap_.emplace(log);
   // Without a plugin the environment, which is not ours, stays as it is.
   if (plugin_candidates(options.net_plugin).empty()) return no_plugin_file();
@@ -217,11 +218,11 @@ Status NetPath::bind_workers(const EngineOptions& options, const Log& log) {
   return {};
 }
 
-std::unique_ptr<Carrier> NetPath::make_carrier(uint32_t lane,
-                                               std::span<const uint8_t> session_key) const {
+std::unique_ptr<Carrier> NetPath::make_carrier(uint32_t lane, std::span<const uint8_t> session_key,
+                                               Mover* mover) const {
   NetCarrierSettings settings;
   settings.plugin = plugin_;
-  settings.regions = &regions_;
+  settings.mover = mover;
   settings.memory_type = memory_type_;
   settings.device = devices_[lane % devices_.size()];
   settings.lane = lane;

@@ -17,22 +17,21 @@ namespace tcpx::net {
 class NetPath {
  public:
   // Loads the plugin and chooses devices. TCPX_PATH_UNAVAILABLE says why there is no net path.
-  static Status create(const EngineOptions& options, const RegionTable& regions, const Log& log,
-                       std::unique_ptr<NetPath>* out);
+  static Status create(const EngineOptions& options, const Log& log, std::unique_ptr<NetPath>* out);
 
-  // For lane `lane` of a session; devices take turns.
-  std::unique_ptr<Carrier> make_carrier(uint32_t lane, std::span<const uint8_t> session_key) const;
+  // For lane `lane` of a session, with the mover of its loop; devices take turns.
+  std::unique_ptr<Carrier> make_carrier(uint32_t lane, std::span<const uint8_t> session_key,
+                                        Mover* mover) const;
   // One line for the log: file, version, devices, how memory is treated, effective settings.
   std::string describe() const;
   uint64_t request_bytes() const { return request_bytes_; }
 
  private:
-  explicit NetPath(const RegionTable& regions) : regions_(regions) {}
+  NetPath() = default;
   Status choose_devices(const std::string& asked);
   Status bind_workers(const EngineOptions& options, const Log& log);
   const std::string& device_name(int device) const;
 
-  const RegionTable& regions_;
   std::optional<PluginLogTap> tap_;
   std::shared_ptr<Plugin> plugin_;
   std::vector<int> devices_;

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "path/net/pages.h"
+#include "memory/pages.h"
 #include "path/net/plugin.h"
 
 namespace tcpx::net {

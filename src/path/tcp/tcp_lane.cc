@@ -89,12 +89,12 @@ void TcpLane::on_wake() {
 Work TcpLane::on_hot() {
   if (!open_) return Work::kNone;
   Work idle = sink_.on_idle();
-  bool more = idle == Work::kMore;
-  if (open_ && carrier_ != nullptr) more |= poll_carrier();
+  Work beside = open_ && carrier_ != nullptr ? poll_carrier() : Work::kNone;
   if (!open_) return Work::kNone;
+  bool more = idle == Work::kMore || beside == Work::kMore;
   work();
   if (!open_) return Work::kNone;
-  return more ? Work::kMore : idle;
+  return more ? Work::kMore : idle == Work::kNone ? beside : idle;
 }
 
 bool TcpLane::on_spin() {

@@ -33,6 +33,8 @@ class TcpLane final : public Lane, private CarrierHost {
   bool on_spin() override;
   void on_failure(const Status& status) noexcept override;
 
+  bool reaches(const TxFrame& frame) override;
+  bool reaches(const RxChunk& chunk) override;
   void queue(TxFrame* frame) override;
   bool unqueue(TxFrame* frame) override;
   bool abandon(TxFrame* frame, tcpx_code reason) override;
@@ -42,13 +44,20 @@ class TcpLane final : public Lane, private CarrierHost {
   }
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
   bool holds(const RxChunk* chunk) const override;
-  void forget_memory(const void* base, uint64_t length) override;
+  void forget_region(uint64_t id) override;
+  void peer_is_full() override {
+    if (carrier_ != nullptr) carrier_->peer_is_full();
+  }
   void hold_reading(ReadHold why) override;
   void resume_reading(ReadHold why) override;
   bool silent() const override { return silent_; }
   void flush(uint64_t budget_bytes) noexcept override;
   void finish() override;
   void close(const Status& status) noexcept override;
+  size_t moving() const override { return carrier_ == nullptr ? 0 : carrier_->moving(); }
+  void look_at_moves() override {
+    if (carrier_ != nullptr) carrier_->look_at_moves();
+  }
   const char* path() const override;
   bool settled() const override { return way_.load() != Way::kUnsettled; }
   std::string interface() const override;
@@ -87,12 +96,15 @@ class TcpLane final : public Lane, private CarrierHost {
   void carrier_settled(const Status& status) override;
   void payload_sent(TxFrame* frame) override;
   Status payload_arrived(RxChunk* chunk) override;
+  tcpx_code move_failed(RxChunk* chunk, const std::string& why) override {
+    return sink_.on_move_failed(chunk, why);
+  }
 
   bool goes_beside(const wire::Header& header) const;
   Status message_head();
   Status check_way() const;
   void start_carrier();
-  bool poll_carrier();
+  Work poll_carrier();
   void frame_out(TxFrame* frame);
 
   // Sending.

@@ -16,6 +16,15 @@ Status TcpLane::check_way() const {
   return peer_error(TCPX_PROTOCOL_ERROR, "payload before the lane's carrier was settled");
 }
 
+// The kernel reads and writes host memory wherever it lies.
+bool TcpLane::reaches(const TxFrame& frame) {
+  return !goes_beside(frame.header) || carrier_->reaches(frame);
+}
+
+bool TcpLane::reaches(const RxChunk& chunk) {
+  return !goes_beside(chunk.header) || carrier_->reaches(chunk);
+}
+
 Status TcpLane::message_head() {
   if (carrier_ == nullptr)
     return peer_error(TCPX_PROTOCOL_ERROR, "a message for a carrier that does not exist here");
@@ -67,18 +76,17 @@ void TcpLane::start_carrier() {
   carrier_->start(*this);
 }
 
-// Whether it wants to be called again soon.
-bool TcpLane::poll_carrier() {
-  if (in_work_) return true;
+Work TcpLane::poll_carrier() {
+  if (in_work_) return Work::kMore;
   in_work_ = true;
   start_carrier();
-  bool more = false;
-  Status status = carrier_->poll(&more);
+  Work left = Work::kNone;
+  Status status = carrier_->poll(&left);
   // A peer that says goodbye closes its comms too; the stream says which of the two it was.
   if (!status && open_) receive(kLastTurn);
   in_work_ = false;
   if (!status) fail(status);
-  return open_ && more;
+  return open_ ? left : Work::kNone;
 }
 
 const char* TcpLane::path() const {
@@ -102,8 +110,8 @@ bool TcpLane::holds(const RxChunk* chunk) const {
   return carrier_ != nullptr && carrier_->holds(chunk);
 }
 
-void TcpLane::forget_memory(const void* base, uint64_t length) {
-  if (carrier_ != nullptr && open_) carrier_->forget_memory(base, length);
+void TcpLane::forget_region(uint64_t id) {
+  if (carrier_ != nullptr && open_) carrier_->forget_region(id);
 }
 
 }  // namespace tcpx

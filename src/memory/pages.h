@@ -1,4 +1,4 @@
-// Page-aligned memory of our own: staging, and what a receive is posted on. Untouched pages cost
+// Page-aligned memory of our own: what passes between lanes and memory. Untouched pages cost
 // nothing.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace tcpx::net {
+namespace tcpx {
 
 class Pages {
  public:
@@ -46,4 +46,4 @@ class Pages {
   size_t size_ = 0;
 };
 
-}  // namespace tcpx::net
+}  // namespace tcpx
