@@ -144,8 +144,8 @@ Status SendComm::poll(const std::function<void(TxFrame*)>& sent) {
       if (Status status = post_next(&posted); !status) return status;
       if (!posted) break;
     }
-    if (posting_ < frames_.size()) occupancy_.sample(requests_.size());
     if (requests_.empty()) return {};
+    occupancy_.sample(requests_.size());
     if (Status status = test_oldest(&moved, sent); !status) return status;
   }
   return {};
@@ -338,8 +338,8 @@ Status ReceiveComm::poll(const std::function<Status(RxChunk*)>& arrived) {
     if (Status status = post_next(&posted); !status) return status;
     if (!posted) break;
   }
-  if (posting_ < chunks_.size()) occupancy_.sample(requests_.size());
   if (here_ < requests_.size() && broken_.ok()) {
+    occupancy_.sample(requests_.size());
     size_t before = here_;
     Status status = test_next();
     if (!status && here_ > before) return status;  // what it says of the request makes no sense
