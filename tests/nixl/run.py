@@ -2,7 +2,7 @@
 """Runs the NIXL tests of this folder against a NIXL wheel.
 
   run.py --venv build/venv-nixl-1.4.1 --plugin-dir build/release/plugins/nixl [NAME...]
-  run.py --list [--core]          names of the cases; needs neither wheel nor plugin
+  run.py --list [--core] [NAME...]    names of the cases; needs neither wheel nor plugin
 
 A case runs in a process of its own, forked from one that has imported NIXL already. One line per
 case; what a failed one printed follows. Exit: 0 all passed, 1 some failed, 77 nothing could run.
@@ -172,7 +172,9 @@ def write_junit(path, results):
 def main():
     arguments = parse_arguments()
     if arguments.list:
-        print("\n".join(name for name, core in listed_cases() if core or not arguments.core))
+        wanted = arguments.names or ["*"]
+        print("\n".join(name for name, core in listed_cases()
+                        if (core or not arguments.core) and any(fnmatch.fnmatch(name, n) for n in wanted)))
         return 0
     into_venv(arguments.venv)
     set_environment(arguments)
