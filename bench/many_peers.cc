@@ -12,7 +12,11 @@
 
 #include <tcpx/tcpx.hpp>
 
+#include "content.h"
+
 namespace {
+
+using tcpx::bench::Order;
 
 void check(const tcpx::Result& result, const char* what) {
   if (result) return;
@@ -54,7 +58,13 @@ tcpx::Bytes get(int fd) {
 const tcpx::Options kOptions = {{"interfaces", "127.0.0.1"}, {"lanes", "1"}};
 constexpr uint64_t kBytes = 1 << 20;
 
-// The passive side: registers memory, tells where, waits for the end of the pipe.
+struct ContentOrder {
+  Order order;
+  uint64_t transfer;
+};
+
+// The passive side: registers memory, tells where, does as it is told with its content until the
+// end of the pipe.
 void serve(int out, int in) {
   tcpx::Engine engine;
   check(tcpx::Engine::create(kOptions, &engine), "create");
@@ -65,18 +75,49 @@ void serve(int out, int in) {
   check(engine.export_region(region, &description), "export");
   put(out, engine.connection_info());
   put(out, description);
-  char byte;
-  while (read(in, &byte, 1) > 0) {
+  for (ContentOrder told; read(in, &told, sizeof told) == sizeof told;) {
+    int64_t wrong = tcpx::bench::obey(told.order, told.transfer, memory.data(), kBytes);
+    if (write(out, &wrong, sizeof wrong) != sizeof wrong) return;
   }
 }
 
-double rate(tcpx::Transfer& transfer, int iterations) {
-  auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < iterations; ++i) {
+// The busy peer: its transfer, and the pipes to its process.
+struct Busy {
+  tcpx::Transfer transfer;
+  std::vector<uint8_t>& memory;
+  int to, from;
+  uint64_t verified = 0;
+
+  int64_t tell(Order order) const {
+    ContentOrder told{order, verified};
+    int64_t wrong = 0;
+    if (write(to, &told, sizeof told) != sizeof told ||
+        read(from, &wrong, sizeof wrong) != sizeof wrong)
+      std::exit(1);
+    return wrong;
+  }
+  void move() {
     check(transfer.post(), "post");
     check(transfer.wait(), "wait");
   }
+  void verify() {
+    ++verified;
+    tell(Order::kPoison);
+    tcpx::bench::obey(Order::kFill, verified, memory.data(), kBytes);
+    move();
+    if (int64_t wrong = tell(Order::kCheck); wrong >= 0) {
+      std::fprintf(stderr, "the content is wrong from byte %lld\n", static_cast<long long>(wrong));
+      std::exit(1);
+    }
+  }
+};
+
+// What is timed, then one transfer whose content is checked.
+double rate(Busy& busy, int iterations) {
+  auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < iterations; ++i) busy.move();
   std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  busy.verify();
   return static_cast<double>(kBytes) * iterations / took.count() / 1e9;
 }
 
@@ -98,21 +139,22 @@ int main() {
   check(engine.register_memory(memory.data(), kBytes, 0, &region), "register");
   tcpx_remote_region remote{};
   check(tcpx::Engine::import_region(description, &remote), "import");
-  tcpx_peer busy = 0;
-  check(engine.connect(info, &busy), "connect");
-  tcpx::Transfer transfer;
-  check(engine.prepare(busy, TCPX_WRITE, {{region, 0, kBytes}}, {{&remote, 0, kBytes}}, &transfer),
+  tcpx_peer busy_peer = 0;
+  check(engine.connect(info, &busy_peer), "connect");
+  Busy busy{{}, memory, to_server[1], to_client[0]};
+  check(engine.prepare(busy_peer, TCPX_WRITE, {{region, 0, kBytes}}, {{&remote, 0, kBytes}},
+                       &busy.transfer),
         "prepare");
-  rate(transfer, 500);
+  rate(busy, 500);
 
   std::vector<double> alone, crowded;
   size_t threads_alone = threads(), memory_alone = resident_kib(), memory_crowded = 0;
   for (int round = 0; round < 7; ++round) {
-    alone.push_back(rate(transfer, 500));
+    alone.push_back(rate(busy, 500));
     std::vector<tcpx_peer> others(63);
     for (tcpx_peer& peer : others) check(engine.connect(info, &peer), "connect");
     for (tcpx_peer peer : others) check(engine.peer_wait(peer), "wait");
-    crowded.push_back(rate(transfer, 500));
+    crowded.push_back(rate(busy, 500));
     if (round == 0) memory_crowded = resident_kib();
     if (threads() != threads_alone) std::printf("threads grew to %zu\n", threads());
     for (tcpx_peer peer : others) check(engine.disconnect(peer), "disconnect");
@@ -120,11 +162,12 @@ int main() {
   std::sort(alone.begin(), alone.end());
   std::sort(crowded.begin(), crowded.end());
   std::printf(
-      "1 MiB writes to one busy peer, median of 7 rounds, GB = 10^9 bytes\n"
+      "1 MiB writes to one busy peer, median of 7 rounds, GB = 10^9 bytes; content checked in %llu "
+      "more\n"
       "  1 peer   %.2f GB/s, %zu threads\n"
       "  64 peers %.2f GB/s, ratio %.2f, %zu KiB more memory (%zu per idle peer)\n",
-      alone[3], threads_alone, crowded[3], crowded[3] / alone[3], memory_crowded - memory_alone,
-      (memory_crowded - memory_alone) / 63);
+      static_cast<unsigned long long>(busy.verified), alone[3], threads_alone, crowded[3],
+      crowded[3] / alone[3], memory_crowded - memory_alone, (memory_crowded - memory_alone) / 63);
   close(to_server[1]);
   wait(nullptr);
   return 0;

@@ -17,7 +17,11 @@
 
 #include <tcpx/tcpx.hpp>
 
+#include "content.h"
+
 namespace {
+
+using tcpx::bench::Order;
 
 constexpr uint64_t kBytes = 32u << 20;
 constexpr int kRounds = 3;
@@ -65,8 +69,14 @@ struct Endpoint {
   tcpx_region region = 0;
 };
 
-// A process with the engines of NICs [first, first + count). Tells where they are; ends with the
-// connection.
+struct ContentOrder {
+  Order order;
+  uint64_t transfer;
+  uint64_t endpoint;
+};
+
+// A process with the engines of NICs [first, first + count). Tells where they are, does as it is
+// told with the content of their memory, ends with the connection.
 [[noreturn]] void serve(int fd, const std::string& plugin, int first, int count) {
   std::vector<Endpoint> endpoints;
   endpoints.reserve(static_cast<size_t>(count));
@@ -77,8 +87,10 @@ struct Endpoint {
     put_bytes(fd, mine.engine.connection_info());
     put_bytes(fd, description);
   }
-  char byte;
-  while (read(fd, &byte, 1) > 0) {
+  for (ContentOrder told; recv(fd, &told, sizeof told, MSG_WAITALL) == sizeof told;) {
+    int64_t wrong = tcpx::bench::obey(told.order, told.transfer,
+                                      endpoints[told.endpoint].memory.data(), kBytes);
+    put(fd, &wrong, sizeof wrong);
   }
   _exit(0);
 }
@@ -94,6 +106,29 @@ double write_for(tcpx::Transfer& transfer, double seconds) {
     took = std::chrono::steady_clock::now() - start;
   } while (took.count() < seconds);
   return bytes / took.count() / 1e9;
+}
+
+int64_t tell(int target, Order order, uint64_t transfer, uint64_t endpoint) {
+  ContentOrder told{order, transfer, endpoint};
+  put(target, &told, sizeof told);
+  int64_t wrong = 0;
+  get(target, &wrong, sizeof wrong);
+  return wrong;
+}
+
+// One more transfer by each, after those that were timed.
+void verify(int target, std::vector<Endpoint>& endpoints, std::vector<tcpx::Transfer>& transfers) {
+  for (size_t i = 0; i < endpoints.size(); ++i) {
+    tell(target, Order::kPoison, i, i);
+    tcpx::bench::obey(Order::kFill, i, endpoints[i].memory.data(), kBytes);
+    check(transfers[i].post(), "post");
+    check(transfers[i].wait(std::chrono::seconds(60)), "wait");
+    if (int64_t wrong = tell(target, Order::kCheck, i, i); wrong >= 0) {
+      fprintf(stderr, "NIC %zu: the content is wrong from byte %lld\n", i,
+              static_cast<long long>(wrong));
+      _exit(1);
+    }
+  }
 }
 
 // Its other side. Says when it is ready, waits to be told, reports a rate per NIC.
@@ -124,6 +159,7 @@ double write_for(tcpx::Transfer& transfer, double seconds) {
   for (size_t i = 0; i < rates.size(); ++i)
     threads.emplace_back([&, i] { rates[i] = write_for(transfers[i], seconds); });
   for (std::thread& thread : threads) thread.join();
+  verify(target, endpoints, transfers);
   put(control, rates.data(), rates.size() * sizeof(double));
   transfers.clear();
   _exit(0);
@@ -188,8 +224,11 @@ int main(int argc, char** argv) {
     for (double rate : run_layout(argv[1], nics, 1, seconds)) one.push_back(rate);
     for (double rate : run_layout(argv[1], nics, nics, seconds)) many.push_back(rate);
   }
-  printf("%d NICs at the same time, %d rounds, %u cores; GB/s per NIC, GB = 10^9 bytes\n", nics,
-         kRounds, std::thread::hardware_concurrency());
+  printf(
+      "%d NICs at the same time, %d rounds, %u cores; GB/s per NIC, GB = 10^9 bytes; content of "
+      "each checked in "
+      "every round\n",
+      nics, kRounds, std::thread::hardware_concurrency());
   printf("  1 process with %2d engines      median %6.3f   least %6.3f\n", nics, median(one),
          *std::min_element(one.begin(), one.end()));
   printf("  %2d processes with 1 engine     median %6.3f   least %6.3f   ratio of medians %.2f\n",

@@ -18,6 +18,7 @@
 #include <tcpx/tcpx.hpp>
 
 #include "base/clock.h"
+#include "content.h"
 #include "memory/pages.h"
 #include "path/net/nccl_net_abi.h"
 #include "path/net/plugin.h"
@@ -30,6 +31,7 @@ namespace {
 
 using namespace tcpx;
 using namespace tcpx::net;
+using bench::Order;
 
 constexpr uint64_t kRequest = 512 << 10;
 constexpr size_t kSendWindow = 12, kReceiveWindow = 16;
@@ -42,7 +44,7 @@ void check(nccl::Result result, const char* call) {
 }
 
 // What the sender tells the receiver to do.
-enum class Word : char { kReceive, kReadClock, kTellGaps, kEnd };
+enum class Word : char { kReceive, kReceiveOne, kContent, kReadClock, kTellGaps, kEnd };
 
 // The other process.
 struct Wire {
@@ -279,6 +281,15 @@ struct Case {
   }
 };
 
+// Of both processes, since the last time.
+Gaps take_gaps(const Wire& wire, const GapMeter& meter) {
+  Gaps gaps = meter.take(), theirs;
+  wire.put(Word::kTellGaps);
+  wire.get(&theirs, sizeof theirs);
+  gaps.add(theirs);
+  return gaps;
+}
+
 template <class F>
 void timed(Case& into, uint64_t bytes, int repeat, const Wire& wire, const GapMeter& meter, F&& f) {
   Nanos from = now_ns();
@@ -286,12 +297,48 @@ void timed(Case& into, uint64_t bytes, int repeat, const Wire& wire, const GapMe
   Nanos time = now_ns() - from;
   into.rates.push_back(static_cast<double>(bytes) * repeat / static_cast<double>(time));
   into.time += time;
-  into.gaps.add(meter.take());
-  wire.put(Word::kTellGaps);
-  Gaps theirs;
-  wire.get(&theirs, sizeof theirs);
-  into.gaps.add(theirs);
+  into.gaps.add(take_gaps(wire, meter));
 }
+
+struct ContentOrder {
+  Order order;
+  uint64_t transfer;
+};
+
+// One transfer more, not timed, whose content is checked. `to_them`: it goes from here to the other
+// process.
+class Verifier {
+ public:
+  Verifier(const Wire& wire, Pages& memory, uint64_t bytes)
+      : wire_(wire), memory_(memory), bytes_(bytes) {}
+
+  template <class F>
+  void operator()(const char* name, bool to_them, F&& move) {
+    ++transfers_;
+    do_there(to_them ? Order::kPoison : Order::kFill);
+    do_here(to_them ? Order::kFill : Order::kPoison);
+    move();
+    int64_t wrong = to_them ? do_there(Order::kCheck) : do_here(Order::kCheck);
+    if (wrong >= 0)
+      fail(std::string(name) + ": the content is wrong from byte " + std::to_string(wrong));
+  }
+  uint64_t transfers() const { return transfers_; }
+
+ private:
+  int64_t do_here(Order order) { return bench::obey(order, transfers_, memory_.data(), bytes_); }
+  int64_t do_there(Order order) {
+    ContentOrder told{order, transfers_};
+    wire_.put(Word::kContent);
+    wire_.put(&told, sizeof told);
+    int64_t wrong = 0;
+    wire_.get(&wrong, sizeof wrong);
+    return wrong;
+  }
+  const Wire& wire_;
+  Pages& memory_;
+  uint64_t bytes_;
+  uint64_t transfers_ = 0;
+};
 
 int repeats(uint64_t bytes) {
   return static_cast<int>(std::max<uint64_t>(1, (256u << 20) / bytes));
@@ -318,7 +365,15 @@ void receive_side(const Wire& wire, const std::string& file, uint64_t bytes) {
       wire.put(&gaps, sizeof gaps);
       continue;
     }
-    for (int i = 0; i < repeats(bytes); ++i) {  // it polls, so only when its turn has come
+    if (word == Word::kContent) {
+      ContentOrder told;
+      wire.get(&told, sizeof told);
+      int64_t wrong = bench::obey(told.order, told.transfer, memory.data(), bytes);
+      wire.put(&wrong, sizeof wrong);
+      continue;
+    }
+    int times = word == Word::kReceiveOne ? 1 : repeats(bytes);
+    for (int i = 0; i < times; ++i) {  // it polls, so only when its turn has come
       plain.receive(memory, bytes);
       wire.signal();
     }
@@ -381,6 +436,7 @@ void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int ro
   wire.get(&theirs, sizeof theirs);
   clock.add(theirs);
   int n = repeats(bytes);
+  Verifier verify(wire, memory, bytes);
   for (int round = 0; round < rounds + 1; ++round) {
     bool cold = round == 0;
     auto measure = [&](Case& into, auto&& f) {
@@ -395,12 +451,24 @@ void send_side(const Wire& wire, const std::string& file, uint64_t bytes, int ro
     measure(read1, [&] { one.run(one.read); });
     measure(write4, [&] { four.run(four.write); });
     measure(read4, [&] { four.run(four.read); });
+    verify(direct.name, true, [&] {
+      wire.put(Word::kReceiveOne);
+      plain.send(memory, bytes);
+      wire.await();
+    });
+    verify(write1.name, true, [&] { one.run(one.write); });
+    verify(read1.name, false, [&] { one.run(one.read); });
+    verify(write4.name, true, [&] { four.run(four.write); });
+    verify(read4.name, false, [&] { four.run(four.read); });
+    (void)take_gaps(wire, meter);  // those are nobody's
   }
   std::vector<Case*> cases{&direct, &write1, &read1, &write4, &read4};
   if (own_time)
     print_own_gaps(cases);
   else
     print_table(file, bytes, rounds, cases, meter.works() ? &clock : nullptr);
+  printf("content checked in %llu more transfers\n",
+         static_cast<unsigned long long>(verify.transfers()));
   fflush(stdout);
   wire.put(Word::kEnd);
 }

@@ -15,7 +15,10 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
 
-add_compile_options(-Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
+add_compile_options(-Wall -Wextra $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
+if(NOT CMAKE_UNITY_BUILD)  # there a name of another source would be shadowed
+  add_compile_options(-Wshadow)
+endif()
 if(TCPX_WERROR)
   add_compile_options(-Werror)
 endif()

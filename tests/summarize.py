@@ -6,6 +6,8 @@ Usage: summarize.py <log folder> <stage>...
 Reads what ./run leaves per stage: STAGE.xml (ctest's JUnit), STAGE.again.xml (the same of a second try of what
 failed), STAGE.json (ctest --show-only, for the labels, which JUnit lacks before CMake 3.27), STAGE.results
 ("passed|failed|skipped NAME [reason]" lines), STAGE.failed (why the stage could not run), STAGE.seconds.
+A ctest may be several cases: lines "passed|failed|skipped NAME N s [reason]" in its output, as tests/nixl/run.py prints them. Each
+counts.
 The second form exits 0 if at most MOST_AGAIN tests failed, and none of them by a sanitizer's word.
 """
 import collections
@@ -39,6 +41,16 @@ def test_labels(path):
     return labels
 
 
+def cases_inside(case, group, outcome, reason):
+    """The cases that a ctest names in its output, or itself."""
+    lines = re.findall(r"^(passed|failed|skipped) +(\w+) +[\d.]+ s(?: +SKIP:? *(.*))?$", case.findtext("system-out") or "", re.M)
+    cases = [Case(group, f"{case.get('name')}.{name}", what, why if what == "skipped" else reason if what == "failed" else "")
+             for what, name, why in lines]
+    if outcome == "failed" and not any(c.outcome == "failed" for c in cases) or not cases:
+        cases.append(Case(group, case.get("name"), outcome, reason))  # ended before its last case could be told
+    return cases
+
+
 def junit_cases(path):
     labels = test_labels(path.parent / (path.name.split(".")[0] + ".json"))
     for case in ElementTree.parse(path).iter("testcase"):
@@ -51,7 +63,7 @@ def junit_cases(path):
             outcome, reason = "skipped", skip_reason(case)
         else:
             outcome, reason = "passed", ""
-        yield Case(group, case.get("name"), outcome, reason)
+        yield from cases_inside(case, group, outcome, reason)
 
 
 def after_second_try(cases, path):
@@ -64,10 +76,11 @@ def after_second_try(cases, path):
 
 
 def worth_another_try(path):
-    failed = [c for c in ElementTree.parse(path).iter("testcase")
-              if c.find("failure") is not None or c.get("status") == "fail"]
-    found = [c for c in failed if re.search(r"Sanitizer|runtime error:", c.findtext("system-out") or "")]
-    return 0 < len(failed) <= MOST_AGAIN and not found
+    failed = sum(c.outcome == "failed" for c in junit_cases(pathlib.Path(path)))
+    found = [c for c in ElementTree.parse(path).iter("testcase")
+             if c.find("failure") is not None or c.get("status") == "fail"
+             if re.search(r"Sanitizer|runtime error:", c.findtext("system-out") or "")]
+    return 0 < failed <= MOST_AGAIN and not found
 
 
 def result_lines(path):

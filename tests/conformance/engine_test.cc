@@ -5,6 +5,7 @@
 #include <set>
 
 #include "../support/ports.h"
+#include "../support/proc.h"
 #include "../support/rounds.h"
 #include "fixture.h"
 

@@ -7,6 +7,7 @@ namespace tcpx::test {
 namespace {
 
 constexpr uint64_t kRequest = 4096;
+constexpr uint64_t kWindow = 16;  // all that a comm has, so that no smaller one is full earlier
 constexpr uint64_t kBytes = smaller_if_sanitized<uint64_t>(128 << 20, 16 << 20);
 // A million takes half a minute: TCPX_TEST_LONG=1.
 uint64_t posts_wanted() {
@@ -18,6 +19,7 @@ TEST(NetWindow, ManyPostsWithoutARefusalAndTheWindowsStayFull) {
   Pair pair(loopback_options({{"net_plugin", TCPX_TEST_EMULATOR_PATH},
                               {"require_path", "net"},
                               {"net_chunk", "4K"},
+                              {"net_send_window", std::to_string(kWindow)},
                               {"chunk_bytes", "1M"},
                               {"lanes", "2"}}));
   pair.allocate(kBytes);

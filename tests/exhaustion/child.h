@@ -3,6 +3,7 @@
 #pragma once
 
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <cstdio>

@@ -1,6 +1,7 @@
 // The suite's main: the same binary is also a peer and the process that a test does things to.
 #include <gtest/gtest.h>
 
+#include "../support/peer_program.h"
 #include "child.h"
 
 int main(int argc, char** argv) {

@@ -1,6 +1,7 @@
 // Strangers that hold the door: whatever they do without the secret, who has it gets in as on a
 // quiet day. All from one address, so that nothing tells them from the honest client but what they
 // say.
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <algorithm>

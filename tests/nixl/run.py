@@ -2,7 +2,7 @@
 """Runs the NIXL tests of this folder against a NIXL wheel.
 
   run.py --venv build/venv-nixl-1.4.1 --plugin-dir build/release/plugins/nixl [NAME...]
-  run.py --list [--core]          names of the cases; needs neither wheel nor plugin
+  run.py --list ...               names of the cases that would run; needs neither wheel nor plugin
 
 A case runs in a process of its own, forked from one that has imported NIXL already. One line per
 case; what a failed one printed follows. Exit: 0 all passed, 1 some failed, 77 nothing could run.
@@ -23,13 +23,19 @@ SKIPPED = 77
 
 
 def listed_cases():
-    """(name, core) by reading the sources, so that a build can list them before the wheel is there."""
+    """(name, core, file) by reading the sources, so that a build can list them before the wheel is there."""
     for path in sorted(HERE.glob("*_test.py")):
         for node in ast.parse(path.read_text()).body:
             for mark in getattr(node, "decorator_list", []):
                 if isinstance(mark, ast.Call) and getattr(mark.func, "id", "") == "case":
                     core = any(k.arg == "core" and k.value.value for k in mark.keywords)
-                    yield node.name, core
+                    yield node.name, core, path.stem
+
+
+def is_wanted(arguments, name, core, file):
+    names = arguments.names or ["*"]
+    return ((core or not arguments.core) and arguments.file in (None, file)
+            and any(fnmatch.fnmatch(name, n) for n in names))
 
 
 def parse_arguments():
@@ -40,6 +46,7 @@ def parse_arguments():
     parser.add_argument("--plugin-dir", help="folder of libplugin_TCPX.so")
     parser.add_argument("--path", choices=("tcp", "net"), default="tcp")
     parser.add_argument("--net-plugin", default="", help="an NCCL net plugin, such as the emulator")
+    parser.add_argument("--file", help="only the cases of this one, such as transfer_test")
     parser.add_argument("--core", action="store_true", help="only the core set")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--junit", help="write results to this file")
@@ -90,9 +97,8 @@ def load_cases(arguments):
     import harness
     for path in sorted(HERE.glob("*_test.py")):
         __import__(path.stem)
-    cases = [one for one in harness.CASES.values() if one.core or not arguments.core]
-    if arguments.names:
-        cases = [one for one in cases if any(fnmatch.fnmatch(one.name, n) for n in arguments.names)]
+    wanted = {name for name, core, file in listed_cases() if is_wanted(arguments, name, core, file)}
+    cases = [one for one in harness.CASES.values() if one.name in wanted]
     return harness, cases
 
 
@@ -172,7 +178,7 @@ def write_junit(path, results):
 def main():
     arguments = parse_arguments()
     if arguments.list:
-        print("\n".join(name for name, core in listed_cases() if core or not arguments.core))
+        print("\n".join(one[0] for one in listed_cases() if is_wanted(arguments, *one)))
         return 0
     into_venv(arguments.venv)
     set_environment(arguments)
@@ -186,7 +192,7 @@ def main():
         outcome, seconds, text = run_one(harness, setup, one)
         results.append((one.name, outcome, seconds, text))
         why = f"  {last_line(text, 'SKIP')}" if outcome == "skipped" else ""
-        print(f"{outcome:8}{one.name:42}{seconds:6.2f} s{why}", flush=True)
+        print(f"{outcome:8}{one.name:42} {seconds:6.2f} s{why}", flush=True)
         if outcome == "failed" or arguments.verbose:
             print("    " + text.strip().replace("\n", "\n    "), flush=True)
     if arguments.junit:

@@ -12,7 +12,8 @@
 
 namespace tcpx::net {
 
-// How full the window is kept while there is more to post; read by any thread.
+// How full the window is at each test(), also when too little was handed over to fill it; read by
+// any thread.
 struct Occupancy {
   std::atomic<uint64_t> samples{0};
   std::atomic<uint64_t> live{0};

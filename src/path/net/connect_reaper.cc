@@ -37,7 +37,7 @@ struct Reaper {
   uint64_t last_thread = 0;
   Nanos in_call_since = 0;  // 0: not in a plugin's call
   bool exiting = false;
-  const MadeHere made_here;
+  const MadeHere made_here{};
 };
 Reaper& reaper() {
   static Reaper* const one = new Reaper;

@@ -204,8 +204,8 @@ Status ReceiveComm::poll(Events& events) {
     if (Status status = post_next(&posted); !status) return status;
     if (!posted) break;
   }
-  if (posting_ < chunks_.size()) occupancy_.sample(requests_.size());
   if (here_ < requests_.size() && broken_.ok()) {
+    occupancy_.sample(requests_.size());
     size_t before = here_;
     Status status = test_next();
     if (!status && here_ > before) return status;  // what it says of the request makes no sense

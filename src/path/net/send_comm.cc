@@ -73,8 +73,8 @@ Status SendComm::poll(const std::function<void(TxFrame*)>& sent) {
       if (Status status = post_next(&posted); !status) return status;
       if (!posted) break;
     }
-    if (posting_ < frames_.size()) occupancy_.sample(requests_.size());
     if (requests_.empty()) return {};
+    occupancy_.sample(requests_.size());
     if (Status status = test_oldest(&moved, sent); !status) return status;
   }
   return {};
