@@ -266,6 +266,10 @@ TEST_P(SlowMove, OutlivesItsLane) {
   });
   std::this_thread::sleep_for(milliseconds(700));
   EXPECT_FALSE(gone) << "an engine was destroyed while a move touched its memory";
+  if (GetParam().way == Way::kNet && (GetParam().op == TCPX_READ) == GetParam().at_source) {
+    EXPECT_GT(test::emulator_counters(TCPX_TEST_EMULATOR_PATH).comms_open, 0u)
+        << "a comm was closed while a move read its pages";
+  }
   EXPECT_LT(busy_cores(milliseconds(400)), kFewCores);
   slow(pair).held = false;
   destroyer.join();
