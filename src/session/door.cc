@@ -17,7 +17,7 @@ namespace tcpx {
 namespace {
 
 // Per turn: who has said something is heard after so many newcomers at most.
-constexpr int kEventsPerTurn = 32;
+constexpr int kDoorEventsPerTurn = 32;
 constexpr int kAcceptsPerTurn = 8;
 constexpr Nanos kShortestPause = 100 * kMilli;
 constexpr Nanos kLongestPause = 1 * kSecond;
@@ -105,8 +105,8 @@ void Door::run() {
   while (!stopping_.load()) {
     Nanos left = std::max<Nanos>(0, next_deadline() - now_ns());
     int timeout = static_cast<int>(std::min<Nanos>((left + kMilli - 1) / kMilli, 1000));
-    epoll_event events[kEventsPerTurn];
-    int count = epoll_wait(epoll_.get(), events, kEventsPerTurn, timeout);
+    epoll_event events[kDoorEventsPerTurn];
+    int count = epoll_wait(epoll_.get(), events, kDoorEventsPerTurn, timeout);
     // Who is at the door has its say before newcomers are let in and may take its place.
     for (bool newcomers : {false, true})
       for (int i = 0; i < count; ++i)

@@ -119,7 +119,7 @@ Status ReceiveComm::take_fragments(const Request& request) {
   if (count > nccl::kUnpackFragments)
     return lane_error(TCPX_PROTOCOL_ERROR,
                       strf("the net plugin's unpack queue has {} fragments in a slot", count));
-  std::vector<Fragment>& taken = fragments_[slot];
+  std::vector<tcpx::Fragment>& taken = fragments_[slot];
   taken.clear();
   for (const nccl::Fragment& each : std::span(queue_.meta->fragments[slot], count))
     taken.push_back({each.source, each.length, each.destination});
