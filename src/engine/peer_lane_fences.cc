@@ -81,7 +81,7 @@ size_t PeerLane::stop_if(Mine&& mine) {
       return;
     }
     TxFrame* frame = entry.frame;
-    if (frame != nullptr && lane_->unqueue(frame)) {
+    if (frame != nullptr && (moves_.unwait(frame) || lane_->unqueue(frame))) {
       entry.frame = nullptr;
       drop_frame(frame);
       settle(entry, TCPX_CANCELLED);  // never left: settled here and now

@@ -8,8 +8,9 @@
 #include <mutex>
 #include <vector>
 
+#include <tcpx/tcpx.h>
+
 #include "base/clock.h"
-#include "tcpx/tcpx.h"
 
 namespace tcpx {
 

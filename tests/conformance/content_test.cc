@@ -231,7 +231,7 @@ TEST(ChunkLimit, IsRefusedAtTheStartAndNamed) {
     EXPECT_NE(result.text().find(part), std::string::npos) << part << " in: " << result.text();
   EXPECT_FALSE(engine);
 
-  Pair pair(loopback_options({{"chunk_bytes", std::to_string(kMost)}}));
+  Pair pair(loopback_options({{"chunk_bytes", std::to_string(kMost)}, {"lanes", "1"}}));
   pair.allocate(2 * kMost + 1);
   Transfer transfer = pair.prepare(TCPX_WRITE, 2 * kMost + 1);
   ASSERT_TRUE(succeeded(transfer.post()));
