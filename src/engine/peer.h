@@ -264,7 +264,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void report_stalls(Nanos now);
   void go_on_after_refusals(Nanos now);
   PeerLane* lane_for_small_locked();
-  Loop* loop_to_drive_locked(TransferState& transfer) const;
+  Loop* join_drivers_locked(TransferState& transfer) const;
   uint32_t live_lanes_locked() const;
   bool became_up_locked();
   void take_refusal_locked(const PeerLane& lane);

@@ -10,7 +10,7 @@ namespace tcpx {
 
 // A caller makes the progress of the lane that carries its transfer, or of the first one. Null: of
 // none, or it has a thread of its own for that. Else the caller is one of the transfer's drivers.
-Loop* Peer::loop_to_drive_locked(TransferState& transfer) const {
+Loop* Peer::join_drivers_locked(TransferState& transfer) const {
   PeerLane* found = nullptr;
   if (transfer.home < lanes_.size() && lanes_[transfer.home] && lanes_[transfer.home]->open())
     found = lanes_[transfer.home].get();
@@ -37,7 +37,7 @@ void Peer::poll(TransferState& transfer) {
     right_back = last_polled_ == &transfer &&
                  now - polled_at_.load(std::memory_order_relaxed) < tuning::kRightBack;
     last_polled_ = &transfer;
-    loop = loop_to_drive_locked(transfer);
+    loop = join_drivers_locked(transfer);
   }
   bool drove = false;
   if (loop != nullptr) {
@@ -60,7 +60,7 @@ void Peer::wait(TransferState& transfer, Nanos deadline) {
     {
       std::lock_guard lock(mu);
       kept = lanes_.keep();
-      loop = loop_to_drive_locked(transfer);
+      loop = join_drivers_locked(transfer);
     }
     bool drove = loop != nullptr && loop->drive(stop, deadline, Loop::Caller::kWaits);
     if (loop != nullptr) transfer.drivers.fetch_sub(1);

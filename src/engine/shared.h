@@ -58,7 +58,7 @@ struct EngineShared {
   // lane's stream, in a loop of its own, is staged by its carrier.
   Movers* movers = nullptr;
   uint32_t cores = 1;  // that this process may use
-  Spinners spinners;   // outlives the loops
+  Drivers drivers;     // of the loops
   std::vector<std::unique_ptr<Loop>> loops;
   // Somebody calls again and again and has a core for that: whether those that are left are too few
   // for the loops' threads.

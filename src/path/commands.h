@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "tcpx/tcpx.h"
+#include "base/status.h"
 
 namespace tcpx {
 

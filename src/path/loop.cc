@@ -100,6 +100,7 @@ void Loop::drive_as_thread() {
 
 void Loop::enter() {
   inside_.enter();
+  if (settings_.drivers != nullptr) settings_.drivers->enter();
   asleep_.store(false);
   // To who polls again and again, the polls are one wait.
   if (!lease_.holds(now_ns())) spin_.begin_anew();
@@ -111,7 +112,7 @@ void Loop::leave() {
   // Who had more to do has mostly little left: find out here rather than wake the thread for it.
   bool directly = false;
   if (asked_.any_now()) (void)run_asked(&directly);
-  spins_no_more();
+  if (settings_.drivers != nullptr) settings_.drivers->leave();
   asleep_.store(true);
   bool pending = has_pending() || awaits_moves();
   inside_.leave();
@@ -173,19 +174,10 @@ Loop::Found Loop::step() {
   bool found = poll_once();
   bool spin_on = spin_.polled(now_ns(), found, engaged_ > 0);
   if (found) return Found::kWork;
-  if (spin_on && may_spin()) return Found::kNothing;
+  bool core_is_free = settings_.drivers == nullptr || settings_.drivers->may_spin();
+  if (spin_on && core_is_free) return Found::kNothing;
   if (spin_on) spin_.begin_anew();
-  spins_no_more();
   return Found::kTimeToSleep;
-}
-
-bool Loop::may_spin() {
-  if (!spins_) spins_ = settings_.spinners == nullptr || settings_.spinners->join();
-  return spins_;
-}
-
-void Loop::spins_no_more() {
-  if (std::exchange(spins_, false) && settings_.spinners != nullptr) settings_.spinners->leave();
 }
 
 bool Loop::poll_once() {

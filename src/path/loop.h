@@ -65,8 +65,8 @@ class LoopSource {
 class Loop {
  public:
   struct Settings {
-    Nanos spin = 200 * kMicro;     // idle spinning before sleep, at most
-    Spinners* spinners = nullptr;  // of the engine
+    Nanos spin = 200 * kMicro;   // idle spinning before sleep, at most
+    Drivers* drivers = nullptr;  // of the engine
     // Only the loop's own thread drives: for lanes that call code which may hang (a plugin), so
     // that it hangs nobody else.
     bool own_thread_only = false;
@@ -209,8 +209,6 @@ class Loop {
   void sleep_until(Nanos deadline);
   bool doze();
   bool nap(int timeout_ms);
-  bool may_spin();
-  void spins_no_more();
 
   const Settings settings_;
   EventSet events_;
@@ -236,7 +234,6 @@ class Loop {
   uint32_t rounds_without_epoll_ = 0;
   int engaged_ = 0;
   SpinBudget spin_;
-  bool spins_ = false;  // one of settings_.spinners, since the last sleep
   std::list<std::function<bool()>> unfinished_;
   std::unique_ptr<Mover> mover_;
 

@@ -1,7 +1,8 @@
-// Lanes of the net path poll, each in a thread of its own. With two cores for them and for a peer
-// on the same host, a transfer is faster on one of them (S33).
+// Lanes of the net path poll, each in a thread of its own. All of them carry what is long, also
+// where there are fewer cores than lanes.
 #include <sched.h>
 
+#include <algorithm>
 #include <set>
 
 #include "../support/engines.h"
@@ -51,18 +52,18 @@ struct NetSpreading : testing::Test {
   }
 };
 
-TEST_F(NetSpreading, ATransferStaysOnOneLaneWhereLanesOutnumberTheCores) {
+TEST_F(NetSpreading, ATransferGoesOverSeveralLanesHoweverFewTheCores) {
   Pair pair(options("adaptive"));
   pair.allocate(kBytes);
-  // Spread until the rate of the first lane is known, which may get none of it at first.
-  uint64_t first = 0;
-  while (run(pair, TCPX_WRITE, first).size() > 1) ASSERT_LT(++first, 50u);
-  for (uint64_t round = first + 1; round < first + 6; ++round)
-    for (tcpx_op op : {TCPX_WRITE, TCPX_READ})
-      EXPECT_EQ(run(pair, op, round).size(), 1u) << "round " << round;
+  for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
+    size_t most = 0;
+    for (uint64_t round = 0; round < 50 && most < 2; ++round)
+      most = std::max(most, run(pair, op, round).size());
+    EXPECT_GT(most, 1u);
+  }
 }
 
-TEST_F(NetSpreading, RoundRobinUsesAllLanesNevertheless) {
+TEST_F(NetSpreading, RoundRobinUsesAllLanes) {
   Pair pair(options("round_robin"));
   pair.allocate(kBytes);
   for (uint64_t round = 0; round < 3; ++round)
