@@ -171,12 +171,12 @@ Status EngineCore::init_loops() {
   // Half the cores, the other half is for the application; but two where there are two, so that
   // both can move data while the application waits for it.
   if (count == 0) count = std::clamp(shared_.cores / 2, std::min(shared_.cores, 2u), 8u);
-  // Whoever works has a core, however many spin.
-  shared_.spinners.allow(static_cast<int>(std::max(2u, shared_.cores) - 1));
+  // One core is left for who is woken, or for the application.
+  shared_.drivers.spin_up_to(static_cast<int>(std::max(2u, shared_.cores) - 1));
   for (uint32_t i = 0; i < count; ++i) {
     Loop::Settings settings;
     settings.spin = shared_.options.spin;
-    settings.spinners = &shared_.spinners;
+    settings.drivers = &shared_.drivers;
     settings.movers = shared_.movers;
     std::unique_ptr<Loop> loop;
     if (Status status = Loop::create(settings, &loop); !status) return status;
@@ -539,7 +539,9 @@ Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_p
   if (peer->over()) return peer->end_status();
   uint64_t bytes = 0;
   for (const tcpx_local_piece& piece : local) bytes += std::min(piece.length, UINT64_MAX - bytes);
-  uint64_t share = bytes / resolved_lanes() + 4095;
+  // Lanes of one loop send one after the other: they get no parts of their own, but take turns with
+  // what is longer than a chunk.
+  uint64_t share = bytes / std::min<size_t>(resolved_lanes(), shared_.loops.size()) + 4095;
   PlanRequest request{op, local, remote, nullptr, 0};
   wire::Uid uid;
   if (peer->is_established()) {

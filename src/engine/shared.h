@@ -56,7 +56,7 @@ struct EngineShared {
   std::atomic<uint64_t> epoch{kFirstEpoch};
   Movers* movers = nullptr;  // of all loops, also those of single lanes
   uint32_t cores = 1;        // that this process may use
-  Spinners spinners;         // outlives the loops
+  Drivers drivers;           // of the loops
   std::vector<std::unique_ptr<Loop>> loops;
   // Somebody calls again and again and has a core for that: whether those that are left are too few
   // for the loops' threads.

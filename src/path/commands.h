@@ -8,9 +8,8 @@
 #include <mutex>
 #include <vector>
 
-#include <tcpx/tcpx.h>
-
 #include "base/clock.h"
+#include "base/status.h"
 
 namespace tcpx {
 

@@ -1,7 +1,5 @@
 #include "path/loop.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 
 #include "base/caught.h"
@@ -9,9 +7,6 @@
 namespace tcpx {
 
 namespace {
-
-constexpr uint32_t kMaxSources = 1 << 16;
-constexpr int kEventsPerPoll = 64;
 
 void sleep_until_clock(Nanos when) {
   timespec at{when / kSecond, when % kSecond};
@@ -52,8 +47,7 @@ bool Loop::stop(Nanos patience) {
   return thread_.stop(patience, ending);
 }
 
-// ---- who drives
-// ----------------------------------------------------------------------------------
+// ---- who drives ----------------------------------------------------------------------------
 
 void Loop::thread_main() {
   while (!thread_.stopping()) {
@@ -102,6 +96,7 @@ void Loop::drive_as_thread() {
 
 void Loop::enter() {
   inside_.enter();
+  if (settings_.drivers != nullptr) settings_.drivers->enter();
   asleep_.store(false);
   // To who polls again and again, the polls are one wait.
   if (!lease_.holds(now_ns())) spin_.begin_anew();
@@ -112,8 +107,8 @@ void Loop::enter() {
 void Loop::leave() {
   // Who had more to do has mostly little left: find out here rather than wake the thread for it.
   bool directly = false;
-  if (asked_.any_now()) (void)run_asked(&directly);
-  spins_no_more();
+  if (has_more()) (void)run_asked(&directly);
+  if (settings_.drivers != nullptr) settings_.drivers->leave();
   asleep_.store(true);
   bool pending = has_pending() || awaits_moves();
   inside_.leave();
@@ -168,171 +163,38 @@ void Loop::run_late_commands() {
   inside_.leave();
 }
 
-// ---- one round
-// -----------------------------------------------------------------------------------
+// ---- one round -----------------------------------------------------------------------------
 
 Loop::Found Loop::step() {
   bool found = poll_once();
-  bool spin_on = spin_.polled(now_ns(), found, engaged_ > 0);
+  bool spin_on = spin_.polled(now_ns(), found, something_is_due());
   if (found) return Found::kWork;
-  if (spin_on && may_spin()) return Found::kNothing;
+  bool core_is_free = settings_.drivers == nullptr || settings_.drivers->may_spin();
+  if (spin_on && core_is_free) return Found::kNothing;
   if (spin_on) spin_.begin_anew();
-  spins_no_more();
   return Found::kTimeToSleep;
-}
-
-bool Loop::may_spin() {
-  if (!spins_) spins_ = settings_.spinners == nullptr || settings_.spinners->join();
-  return spins_;
-}
-
-void Loop::spins_no_more() {
-  if (std::exchange(spins_, false) && settings_.spinners != nullptr) settings_.spinners->leave();
 }
 
 bool Loop::poll_once() {
   turns_.begin_round();
   bool found = false;
-  bool directly = false;
   if (commands_.any()) found |= commands_.run_all();
   if (wakes_.any())
-    found |= wakes_.take(sources_.size(), [this](uint32_t index) {
-      with_source(index, [](LoopSource& source) {
-        source.on_wake();
-        return true;
-      });
-    });
-  if (!asked_.empty()) found |= run_asked(&directly);
-  if (!unfinished_.empty()) found |= finish_some();
-  // Who is asked directly need not be asked for; where one has done all it may, the others are.
-  bool alone = sources_.size() == free_sources_.size() + 1;
-  uint32_t rounds = alone ? tuning::kRoundsPerEpollAlone : tuning::kRoundsPerEpoll;
-  if (directly && !turns_.any_over() && ++rounds_without_epoll_ < rounds) return found;
-  rounds_without_epoll_ = 0;
-  return poll_events(0) || found;
+    found |= wakes_.take(source_count(), [this](uint32_t index) { wake_source(index); });
+  return poll_sources() || found;
 }
 
-// Whether anybody has come further; `directly`: somebody was asked so that epoll need not be. Not
-// while somebody waits for room, which epoll alone tells.
-bool Loop::run_asked(bool* directly) {
-  bool found = false;
-  bool by_epoll = events_.room_is_watched();
-  Nanos now = now_ns();
-  for (const AskList::Entry& entry : asked_.begin_round()) {
-    uint32_t index = entry.source;
-    if (sources_[index] == nullptr) continue;
-    if (entry.now && turns_.left(index) == 0) {
-      asked_.put_off(entry);
-      found = true;
-      continue;
-    }
-    if (entry.until > now) asked_.ask_until(index, entry.until);
-    if (entry.now || entry.waits) {
-      with_source(index, [&](LoopSource& source) {
-        Work work = source.on_hot();
-        has_left(index, work);
-        found |= entry.now || work != Work::kWaiting;
-        return true;
-      });
-      *directly |= entry.now;
-    } else if (entry.until > now && !by_epoll) {
-      found |= with_source(index, [](LoopSource& source) { return source.on_spin(); });
-      *directly = true;
-    }
-  }
-  asked_.end_round();
-  return found;
+// Awake before the events are handled: what they end must not signal us, which would wake the
+// loop's thread for nothing, and put it on the core that another was about to get.
+bool Loop::poll_awake(int timeout_ms) {
+  return poll_events(timeout_ms, [this] { asleep_.store(false); });
 }
 
-void Loop::has_left(uint32_t index, Work work) {
-  if (sources_[index] == nullptr) return;  // it has gone
-  if (work == Work::kMore) asked_.ask_now(index);
-  if (work == Work::kWaiting) asked_.ask_waiting(index);
-}
-
-bool Loop::finish_some() {
-  bool found = false;
-  for (auto finish = unfinished_.begin(); finish != unfinished_.end();) {
-    const bool over = (*finish)();
-    finish = over ? unfinished_.erase(finish) : std::next(finish);
-    found |= over;
-  }
-  return found;
-}
-
-// Whoever drives may be a caller that waits for something else: what a source throws ends that
-// source and goes no further.
-template <class F>
-bool Loop::with_source(uint32_t index, F&& f) {
-  if (index >= sources_.size()) return false;
-  std::shared_ptr<LoopSource> source = sources_[index];
-  if (source == nullptr) return false;
-  try {
-    return f(*source);
-  } catch (...) {
-    source->on_failure(caught(TCPX_BLAST_PEER));
-    return false;
-  }
-}
-
-bool Loop::poll_events(int timeout_ms) {
-  epoll_event events[kEventsPerPoll];
-  int count = events_.wait(events, timeout_ms);
-  // Awake before the events are handled: what they end must not signal us, which would wake the
-  // loop's thread for nothing, and put it on the core that the peer's thread was about to get.
-  if (timeout_ms != 0) asleep_.store(false);
-  for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == EventSet::kSignal) continue;
-    with_source(static_cast<uint32_t>(events[i].data.u64), [&](LoopSource& source) {
-      source.on_events(events[i].events);
-      return true;
-    });
-  }
-  return count > 0;
-}
-
-// ---- sources
-// -------------------------------------------------------------------------------------
-
-Status Loop::add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index, uint64_t owner) {
-  assert_inside();
-  if (free_sources_.empty()) {
-    if (sources_.size() == kMaxSources)
-      return Status(TCPX_LIMIT, TCPX_BLAST_LANE, "65536 lanes on one progress loop");
-    // Room first, so that nothing is allocated when a source is asked or leaves.
-    size_t room = sources_.capacity() > sources_.size() ? sources_.capacity()
-                                                        : std::max<size_t>(16, 2 * sources_.size());
-    free_sources_.reserve(room);
-    asked_.reserve(room);
-    turns_.reserve(room);
-    sources_.reserve(room);
-    free_sources_.push_back(static_cast<uint32_t>(sources_.size()));
-    sources_.emplace_back();
-  }
-  uint32_t slot = free_sources_.back();
-  if (Status status = events_.add(fd, slot); !status) return status;
-  free_sources_.pop_back();
-  sources_[slot] = std::move(source);
-  turns_.add(slot, owner);
-  *index = slot;
-  return {};
-}
-
-void Loop::remove(uint32_t index, int fd) {
-  assert_inside();
-  events_.remove(fd);
-  sources_[index].reset();
-  turns_.remove(index);
-  asked_.forget(index);
-  free_sources_.push_back(index);
-}
-
-// ---- sleeping
-// ------------------------------------------------------------------------------------
+// ---- sleeping ------------------------------------------------------------------------------
 
 // In the middle of a transfer the thread sleeps without giving the loop up. False: leave now.
 bool Loop::doze() {
-  if (engaged_ == 0 && !awaits_moves()) return false;
+  if (!something_is_due() && !awaits_moves()) return false;
   asleep_.store(true);
   bool woken = false;
   if (!has_pending() && callers_wanting_.load() == 0) woken = nap(tuning::kDozeMillis);
@@ -343,10 +205,10 @@ bool Loop::doze() {
 // Asleep until something comes, or a move is over. Whoever waits for moves is asked now and then,
 // without a spin in between.
 bool Loop::nap(int timeout_ms) {
-  if (!awaits_moves()) return poll_events(timeout_ms);
+  if (!awaits_moves()) return poll_awake(timeout_ms);
   for (; timeout_ms > 0; timeout_ms -= tuning::kMoveMillis) {
     asleep_.store(true);
-    if (has_pending() || poll_events(tuning::kMoveMillis)) return true;
+    if (has_pending() || poll_awake(tuning::kMoveMillis)) return true;
     bool directly = false;
     if (run_asked(&directly) || finish_some()) return true;
     if (callers_wanting_.load(std::memory_order_relaxed) > 0) return true;

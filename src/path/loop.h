@@ -12,9 +12,8 @@
 // Four ways in: have something run in the section (run_exclusive), run it now if that can be
 // (try_exclusive), drive until something is so (drive), and wake whoever drives (wake, nudge).
 //
-// Its parts: SpinBudget (how long to poll in vain), Lease (who polls closely drives alone), AskList
-// (whom to ask without an event), Turns (who may do how much), WakeBits, Commands, EventSet,
-// LoopThread, HangWatch, Inside.
+// Its parts: LoopSources (what is driven, one round of it), SpinBudget (how long to poll in vain),
+// Lease (who polls closely drives alone), Commands, WakeBits, LoopThread, HangWatch.
 //
 // Lock order: a loop's exclusive section first, then a peer's mutex. Never two loops at once.
 #pragma once
@@ -22,51 +21,27 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "memory/mover.h"
-#include "path/ask_list.h"
 #include "path/commands.h"
-#include "path/event_set.h"
 #include "path/hang_watch.h"
-#include "path/inside.h"
 #include "path/lease.h"
+#include "path/loop_sources.h"
 #include "path/loop_thread.h"
 #include "path/spin_budget.h"
-#include "path/turns.h"
 #include "path/wake_bits.h"
 
 namespace tcpx {
 
-// What a source has left to do that no event announces: nothing; something it can do now; something
-// that is over when it is over (a copy on a GPU), which it has to be asked about.
-enum class Work : uint8_t { kNone, kMore, kWaiting };
-
-// What a loop drives. All calls are made in the loop's exclusive section.
-class LoopSource {
- public:
-  virtual ~LoopSource() = default;
-  virtual void on_events(uint32_t epoll_events) = 0;
-  virtual void on_wake() = 0;
-  // Does some of it, and tells what is left.
-  virtual Work on_hot() = 0;
-  // Asked instead of epoll whether anything came (Loop::heard).
-  virtual bool on_spin() { return false; }
-  // A call of the above threw. It costs this source alone, which ends; memory may be out.
-  virtual void on_failure(const Status&) noexcept {}
-};
-
-class Loop {
+class Loop : public LoopSources {
  public:
   struct Settings {
-    Nanos spin = 200 * kMicro;     // idle spinning before sleep, at most
-    Spinners* spinners = nullptr;  // of the engine
+    Nanos spin = 200 * kMicro;   // idle spinning before sleep, at most
+    Drivers* drivers = nullptr;  // of the engine
     // Only the loop's own thread drives: for lanes that call code which may hang (a plugin), so
     // that it hangs nobody else.
     bool own_thread_only = false;
@@ -128,57 +103,6 @@ class Loop {
   uint64_t thread_wakes() const { return thread_wakes_.load(std::memory_order_relaxed); }
   std::string thread_cpus() const { return thread_.cpus(); }
 
-  // ---- in the exclusive section ----
-  // Ends the process, where the build checks that, if this thread is not inside.
-  void assert_inside() const { inside_.check(); }
-  // Sources of one owner take their turns together: an owner with 64 of them gets no more of the
-  // loop than one with a single source.
-  Status add(int fd, std::shared_ptr<LoopSource> source, uint32_t* index, uint64_t owner = 0);
-  void remove(uint32_t index, int fd);
-  // Whether room to send is an event for this source.
-  void watch_room(uint32_t index, int fd, bool on) {
-    assert_inside();
-    events_.watch_room(fd, index, on);
-  }
-  // The source has more to do: on_hot() in the next round.
-  void make_hot(uint32_t index) {
-    assert_inside();
-    asked_.ask_now(index);
-  }
-  // on_hot() in every round, and at least every millisecond. That keeps no loop spinning.
-  void make_waiting(uint32_t index) {
-    assert_inside();
-    asked_.ask_waiting(index);
-  }
-  // Something came from this source at `now`, and more is likely to: on_spin() in every round.
-  void heard(uint32_t index, Nanos now) {
-    assert_inside();
-    asked_.ask_until(index, now + tuning::kAskedFor);
-  }
-  // For what is left of a source that has gone: called until it returns true, as often as those who
-  // wait.
-  void finish_later(std::function<bool()> finish) {
-    assert_inside();
-    unfinished_.push_back(std::move(finish));
-  }
-  // Of this loop alone; null where nothing is moved.
-  Mover* mover() const { return mover_.get(); }
-  // How much the source may do in this round, in bytes of payload; handling a frame has its price,
-  // too. 0: its owner has had its turn; be hot, and come again in the next round.
-  uint64_t turn_left(uint32_t index) const {
-    assert_inside();
-    return turns_.left(index);
-  }
-  void spend(uint32_t index, uint64_t cost) {
-    assert_inside();
-    turns_.spend(index, cost);
-  }
-  // Lanes say whether they expect traffic, so that the loop spins longer before it sleeps.
-  void engage(int delta) {
-    assert_inside();
-    engaged_ += delta;
-  }
-
  private:
   enum class Found { kWork, kNothing, kTimeToSleep };
 
@@ -194,14 +118,8 @@ class Loop {
 
   Found step();
   bool poll_once();
-  bool poll_events(int timeout_ms);
-  bool run_asked(bool* directly);
-  bool finish_some();
-  template <class F>
-  bool with_source(uint32_t index, F&& f);
-  void has_left(uint32_t index, Work work);
-  bool has_pending() const { return wakes_.any() || commands_.any() || asked_.any_now(); }
-  bool awaits_moves() const { return !unfinished_.empty() || asked_.any_waits(); }
+  bool poll_awake(int timeout_ms);
+  bool has_pending() const { return wakes_.any() || commands_.any() || has_more(); }
   void run_late_commands();
 
   template <class Stop>
@@ -209,36 +127,22 @@ class Loop {
   void sleep_until(Nanos deadline);
   bool doze();
   bool nap(int timeout_ms);
-  bool may_spin();
-  void spins_no_more();
 
   const Settings settings_;
-  EventSet events_;
   LoopThread thread_;
   HangWatch hang_;  // own_thread_only
   Commands commands_;
   WakeBits wakes_;
   Lease lease_;
 
-  std::mutex drive_mu_;  // the exclusive section
-  Inside inside_;
+  std::mutex drive_mu_;                      // the exclusive section
   std::atomic<bool> asleep_{true};           // nobody polls: wakes need a signal
   std::atomic<bool> thread_wants_{false};    // the thread met a driver: arm when leaving
   std::atomic<bool> thread_watches_{false};  // a lease, and looks when it ends: no signal needed
   std::atomic<bool> thread_drives_{false};
   std::atomic<int> callers_wanting_{0};  // callers the thread gives way to
 
-  // In the exclusive section only:
-  std::vector<std::shared_ptr<LoopSource>> sources_;
-  std::vector<uint32_t> free_sources_;
-  Turns turns_;
-  AskList asked_;
-  uint32_t rounds_without_epoll_ = 0;
-  int engaged_ = 0;
-  SpinBudget spin_;
-  bool spins_ = false;  // one of settings_.spinners, since the last sleep
-  std::list<std::function<bool()>> unfinished_;
-  std::unique_ptr<Mover> mover_;
+  SpinBudget spin_;  // in the exclusive section only
 
   std::atomic<uint64_t> sleeps_{0}, thread_wakes_{0};
 };

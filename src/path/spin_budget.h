@@ -61,21 +61,17 @@ class SpinBudget {
   uint32_t skipped_ = 0;
 };
 
-// The loops of an engine whose driver spins now and then, and has not slept since: no more of them
-// than leave a core to those who work, or they take the cores from each other, a scheduler's slice
-// at a time.
-class Spinners {
+// How many loops of an engine are being driven. Each driver has a core, or will want one as soon as
+// something happens; spinning is for cores that are free.
+class Drivers {
  public:
-  void allow(int most) { most_ = most; }
-  bool join() {
-    if (spinning_.fetch_add(1, std::memory_order_relaxed) < most_) return true;
-    leave();
-    return false;
-  }
-  void leave() { spinning_.fetch_sub(1, std::memory_order_relaxed); }
+  void spin_up_to(int most) { most_ = most; }
+  void enter() { now_.fetch_add(1, std::memory_order_relaxed); }
+  void leave() { now_.fetch_sub(1, std::memory_order_relaxed); }
+  bool may_spin() const { return now_.load(std::memory_order_relaxed) <= most_; }
 
  private:
-  std::atomic<int> spinning_{0};
+  std::atomic<int> now_{0};
   int most_ = 1 << 20;
 };
 

@@ -11,8 +11,7 @@
 
 namespace tcpx::tuning {
 
-// ---- spinning (path/spin_budget.h)
-// ---------------------------------------------------------------
+// ---- spinning (path/spin_budget.h) ---------------------------------------------------------
 
 // Times the `spin` option while a frame is half-way or an answer is due: then something comes soon,
 // and the sleep would cost more. A passive side that slept while its data was drained began every
@@ -30,8 +29,7 @@ inline constexpr Nanos kShortSleep = 500 * kMicro;
 // again.
 inline constexpr uint32_t kProbeEvery = 32;
 
-// ---- asking a source instead of epoll (path/ask_list.h)
-// ------------------------------------------
+// ---- asking a source instead of epoll (path/ask_list.h) ------------------------------------
 
 // For so long after it was heard a source is asked directly: one call instead of two, and the
 // socket knows before its epoll sets have been told. 4 KiB 14 us by epoll, 12 us so. As long as a
@@ -45,8 +43,7 @@ inline constexpr uint32_t kRoundsPerEpollAlone = 8, kRoundsPerEpoll = 2;
 // time a loop spins.
 inline constexpr int kMoveMillis = 1;
 
-// ---- who drives (path/loop.h, path/lease.h)
-// ------------------------------------------------------
+// ---- who drives (path/loop.h, path/lease.h) ------------------------------------------------
 
 // Polls this close to each other are those of a caller who does nothing else: it drives.
 inline constexpr Nanos kPollsClose = 50 * kMicro;
@@ -63,8 +60,7 @@ inline constexpr int kDozeMillis = 5;
 // Who waits for a thread that may hang looks this often; a look counts for so much at most.
 inline constexpr Nanos kLookEvery = 20 * kMilli, kLongestLook = 250 * kMilli;
 
-// ---- polling a transfer (engine/transfers_waiting.cc)
-// -------------------------------------------------
+// ---- polling a transfer (engine/transfers_waiting.cc) -------------------------------------------
 
 // Who asks for the same transfer again this soon, and for no other in between, does nothing else
 // (it may have posted the transfer again, from Python); its poll stays for so long. In and out of
@@ -74,8 +70,7 @@ inline constexpr Nanos kRightBack = 20 * kMicro, kStay = 20 * kMicro;
 // Who waits and cannot drive looks this often whether it can.
 inline constexpr Nanos kTryToDriveEvery = 20 * kMilli;
 
-// ---- shares (path/turns.h)
-// -----------------------------------------------------------------------
+// ---- shares (path/turns.h) -----------------------------------------------------------------
 
 // What an owner may do in a round, in bytes of payload: as much as keeps the cost of going round
 // small, and where there are others, no more than they can wait for (70 us).
@@ -84,8 +79,7 @@ inline constexpr uint64_t kTurn = 4u << 20, kSharedTurn = 512u << 10;
 // same time: 2 us, 30 ns.
 inline constexpr uint64_t kFrameCost = 16u << 10, kPieceCost = 256;
 
-// ---- sending (engine/transfers.cc, engine/engine.cc, path/tcp)
-// ------------------------------
+// ---- sending (engine/transfers.cc, engine/engine.cc, path/tcp) ------------------------
 
 // From here on sending takes longer than the two system calls that keep the loop's thread asleep
 // meanwhile.
@@ -100,8 +94,7 @@ inline constexpr uint64_t kWorthWaking = 256u << 10;
 // More would only take chunks away from faster lanes.
 inline constexpr uint32_t kQueuedPayloadFrames = 2;
 
-// ---- receiving (path/tcp)
-// ------------------------------------------------------------------------
+// ---- receiving (path/tcp) ------------------------------------------------------------------
 
 // With more payload than this to come, fewer bytes are no event. Every event costs the sender's
 // core (on loopback; the interrupt's core otherwise) a walk through two epoll sets, for each 64

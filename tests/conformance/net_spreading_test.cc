@@ -1,7 +1,8 @@
-// Lanes of the net path poll, each in a thread of its own: also where they outnumber the cores all
-// of them are used, and content is right (S33).
+// Lanes of the net path poll, each in a thread of its own. All of them carry what is long, also
+// where there are fewer cores than lanes.
 #include <sched.h>
 
+#include <algorithm>
 #include <set>
 
 #include "../support/engines.h"
@@ -51,18 +52,22 @@ struct NetSpreading : testing::Test {
   }
 };
 
-TEST_F(NetSpreading, RoundRobinUsesAllLanesOfTwoCores) {
+TEST_F(NetSpreading, ATransferGoesOverSeveralLanesHoweverFewTheCores) {
+  Pair pair(options("adaptive"));
+  pair.allocate(kBytes);
+  for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
+    size_t most = 0;
+    for (uint64_t round = 0; round < 50 && most < 2; ++round)
+      most = std::max(most, run(pair, op, round).size());
+    EXPECT_GT(most, 1u);
+  }
+}
+
+TEST_F(NetSpreading, RoundRobinUsesAllLanes) {
   Pair pair(options("round_robin"));
   pair.allocate(kBytes);
   for (uint64_t round = 0; round < 3; ++round)
     for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) EXPECT_EQ(run(pair, op, round).size(), kLanes);
-}
-
-TEST_F(NetSpreading, AdaptiveLanesOfTwoCoresMoveTheRightBytes) {
-  Pair pair(options("adaptive"));
-  pair.allocate(kBytes);
-  for (uint64_t round = 0; round < 5; ++round)
-    for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) EXPECT_GE(run(pair, op, round).size(), 1u);
 }
 
 }  // namespace

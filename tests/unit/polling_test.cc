@@ -51,7 +51,8 @@ TEST_F(Polling, PolledToItsEnd) {
 
 // Where no loop may spin a poll that comes right back sleeps, and is woken when there is something.
 TEST_F(Polling, PolledToItsEndWhereNobodyMaySpin) {
-  for (auto* engine : {pair.source.get(), pair.target.get()}) engine->shared().spinners.allow(0);
+  for (auto* engine : {pair.source.get(), pair.target.get()})
+    engine->shared().drivers.spin_up_to(0);
   auto transfer = long_transfer();
   uint64_t before = loop_of(*transfer).sleeps();
   for (int round = 0; round < 5; ++round) {

@@ -113,16 +113,16 @@ TEST(SpinBudget, NothingIsSpunWhereNothingMayBe) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(spin(budget, &now, true), 0);
 }
 
-TEST(Spinners, NoMoreSpinThanMay) {
-  Spinners spinners;
-  spinners.allow(2);
-  EXPECT_TRUE(spinners.join());
-  EXPECT_TRUE(spinners.join());
-  EXPECT_FALSE(spinners.join());
-  EXPECT_FALSE(spinners.join());
-  spinners.leave();
-  EXPECT_TRUE(spinners.join());
-  EXPECT_FALSE(spinners.join());
+TEST(Drivers, SpinWhileACoreIsFree) {
+  Drivers drivers;
+  drivers.spin_up_to(2);
+  drivers.enter();
+  drivers.enter();
+  EXPECT_TRUE(drivers.may_spin());
+  drivers.enter();
+  EXPECT_FALSE(drivers.may_spin());
+  drivers.leave();
+  EXPECT_TRUE(drivers.may_spin());
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 struct Spreading : testing::Test {
   // Loops sleep as soon as they have nothing to do.
   static void let_nobody_spin(CorePair& pair) {
-    for (auto* engine : {pair.source.get(), pair.target.get()}) engine->shared().spinners.allow(0);
+    for (auto* engine : {pair.source.get(), pair.target.get()})
+      engine->shared().drivers.spin_up_to(0);
   }
   static uint32_t lanes_used(const TransferState& transfer) {
     return static_cast<uint32_t>(std::count_if(transfer.shares.begin(), transfer.shares.end(),

@@ -50,8 +50,7 @@ class ReceiveComm {
   // Something is due from the plugin, can be posted, or is here and has nothing to be moved (any
   // more): nothing announces it.
   bool awaits_plugin() const {
-    return here_ < requests_.size() ||
-           (here_ > 0 && requests_[0].state != ReceiveState::kMoving) ||
+    return here_ < requests_.size() || (here_ > 0 && requests_[0].state != ReceiveState::kMoving) ||
            (posting_ < chunks_.size() && requests_.size() < settings_.window);
   }
   size_t moving() const { return moving_; }
