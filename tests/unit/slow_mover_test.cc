@@ -52,6 +52,9 @@ NameValues options_of(Way way) {
           {"striping", "round_robin"}};
 }
 
+// No whole page, however the memory is aligned: a plugin cannot send it from there.
+constexpr size_t kOddEnd = 100;
+
 // Both sides move everything slowly, whether it leaves or arrives.
 struct SlowPair {
   SlowMovers source_movers, target_movers;
@@ -72,7 +75,7 @@ struct SlowPair {
         source(source_movers.moves),
         target(target_movers.moves),
         way(by),
-        engines(bytes, &source_movers, &target_movers, chunk, lanes, options_of(by)),
+        engines(bytes + kOddEnd, &source_movers, &target_movers, chunk, lanes, options_of(by)),
         local(engines.local),
         remote(engines.remote) {
     source.stages = target.stages = by != Way::kNet;
@@ -180,7 +183,7 @@ TEST_P(SlowMove, IsPartOfTheTransfer) {
   pair.wait(transfer, 300 * kMilli);
   EXPECT_TRUE(transfer->in_progress()) << "done was reported before the bytes were moved";
   EXPECT_GT(slow(pair).begun, 0u);
-  EXPECT_EQ((GetParam().op == TCPX_WRITE ? pair.remote : pair.local)[0], 0xAA);
+  EXPECT_EQ((GetParam().op == TCPX_WRITE ? pair.remote : pair.local).back(), 0xAA);
   pair.sync();
   slow(pair).held = false;
   pair.wait(transfer);
