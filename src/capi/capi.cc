@@ -315,7 +315,7 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
     text(tcpx::path_of(*peer), info.path, sizeof info.path);
     text(tcpx::interfaces_of(*peer), info.interfaces, sizeof info.interfaces);
     if (peer->is_established()) {
-      info.generation = peer->identity().session;
+      info.generation = peer->generation();
       text(tcpx::to_hex(peer->identity().uid), info.engine_id, sizeof info.engine_id);
       text(peer->name(), info.name, sizeof info.name);
     }

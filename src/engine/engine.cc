@@ -312,7 +312,7 @@ void EngineCore::forget_ended_inbound_locked() {
     bool gone = it->second->inbound && it->second->ended_wholly();
     if (gone) {
       remember_if_held_locked(it->second);
-      sessions_.erase(it->second->identity().session);
+      sessions_.erase(it->second->generation());
       --ended;
     }
     it = gone ? peers_.erase(it) : std::next(it);
@@ -525,7 +525,7 @@ Status EngineCore::disconnect(uint64_t id) {
   remember_if_held_locked(peer);
   peers_.erase(id);
   std::erase(arrivals_, id);
-  sessions_.erase(peer->identity().session);
+  sessions_.erase(peer->generation());
   return {};
 }
 

@@ -114,6 +114,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   EngineShared& shared() { return state_.shared; }
   const PeerIdentity& identity() const { return identity_; }  // once established
   bool is_established() const { return established_.load(); }
+  // The session's number; 0: not established.
+  uint64_t generation() const { return is_established() ? identity_.session : 0; }
   Session::State state();
   bool over();
   Status end_status();

@@ -20,6 +20,9 @@ size_t most_answers(uint32_t window) {
   return window + NoticeLedger::kMostOut + NoticesBehind::kMostOut + wire::kMaxLanes + 16;
 }
 
+// More than who fences at once has callers: then adding one needs no memory.
+constexpr size_t kFencesAtOnce = 32;
+
 ChunkWindow::Pace pace_of(const EngineOptions& options) {
   if (options.pacing) return ChunkWindow::Pace::kOneByOne;
   return options.adaptive_striping ? ChunkWindow::Pace::kAdaptive : ChunkWindow::Pace::kWhole;
@@ -45,6 +48,7 @@ PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool 
       moves_(loop_.mover(), peer.identity().window, own_loop) {
   load_.may_hang = own_loop;
   scratch_.reserve(wire::kMaxPieces);
+  fences_.reserve(kFencesAtOnce);
   lost_writes_.reserve(peer.identity().window);
   lost_reads_.reserve(peer.identity().window);
   // What a lane needs at once in ordinary use; more is added when it is first needed, and kept.

@@ -75,7 +75,7 @@ Json peer_json(Peer& peer) {
           {"state", SessionRules::kStates[static_cast<size_t>(state)].name},
           {"ended_with", over ? peer.end_status().to_string() : ""},
           {"inbound", peer.inbound},
-          {"generation", strf("{:016x}", peer.identity().session)},
+          {"generation", strf("{:016x}", peer.generation())},
           {"lanes", lanes}};
 }
 
@@ -174,7 +174,7 @@ tcpx_receipt receipt_of(TransferState& t) {
   out.retries = t.retries;
   for (const LaneShare& share : t.shares) out.lanes_used += share.chunks > 0;
   out.lanes_lost = t.lanes_lost;
-  out.peer_generation = t.peer->identity().session;
+  out.peer_generation = t.peer->generation();
   out.queued_us = span_us(t.posted_at, t.first_out);
   out.moving_us = span_us(t.first_out, t.last_settled);
   out.notify_us = span_us(t.notice_out, t.ended_at);
