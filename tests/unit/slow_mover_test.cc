@@ -254,7 +254,11 @@ TEST_P(SlowMove, HoldsUpAFence) {
   EXPECT_TRUE(after == fenced) << "touched after the fence";
   pair.wait(transfer);
   EXPECT_FALSE(transfer->in_progress());
-  EXPECT_NE(transfer->code.load(), TCPX_OK);
+  // What has to be moved before it leaves may be the last chunk alone, and be in its slot by then.
+  const bool leaves = (GetParam().op == TCPX_WRITE) == GetParam().at_source;
+  if (GetParam().way != Way::kNet || !leaves) {
+    EXPECT_NE(transfer->code.load(), TCPX_OK);
+  }
 }
 
 // The session ends with moves under way: they are waited for, by a loop that does other things too.
