@@ -378,5 +378,24 @@ TEST(SlowMovers, APeerThatMovesIsNotAPluginThatHangs) {
   EXPECT_EQ(pair.remote, pair.local);
 }
 
+// Receives of a chunk that is given up need no move. Those that come in behind others that are
+// being moved are finished when these are, although nothing more is due from the plugin.
+TEST(SlowMovers, WhatNeedsNoMoveIsConsumedBehindWhatDoes) {
+  SlowPair pair(Way::kNet, 4 << 20, {32, kMilli}, {32, 0}, "1", "1M");
+  for (int round = 0; round < 10; ++round) {
+    pair.prime(TCPX_READ, round);
+    pair.source.begun = 0;
+    auto transfer = pair.post(TCPX_READ);
+    ASSERT_TRUE(pair.reaches(pair.source.begun, 2, transfer));
+    EXPECT_TRUE(transfer->peer->cancel(transfer, now_ns() + 20 * kSecond).ok());
+    auto none_live = [] {
+      return test::emulator_counters(TCPX_TEST_EMULATOR_PATH).requests_live == 0;
+    };
+    EXPECT_TRUE(test::eventually(none_live));
+    ASSERT_EQ(transfer->peer->live_lanes(), 1u) << "given up as stalled, round " << round;
+  }
+  EXPECT_TRUE(pair.moved(TCPX_READ, 11));
+}
+
 }  // namespace
 }  // namespace tcpx
