@@ -254,7 +254,11 @@ TEST_P(SlowMove, HoldsUpAFence) {
   EXPECT_TRUE(after == fenced) << "touched after the fence";
   pair.wait(transfer);
   EXPECT_FALSE(transfer->in_progress());
-  EXPECT_NE(transfer->code.load(), TCPX_OK);
+  // What has to be moved before it leaves may be the last chunk alone, and be in its slot by then.
+  const bool leaves = (GetParam().op == TCPX_WRITE) == GetParam().at_source;
+  if (GetParam().way != Way::kNet || !leaves) {
+    EXPECT_NE(transfer->code.load(), TCPX_OK);
+  }
 }
 
 // The session ends with moves under way: they are waited for, by a loop that does other things too.
@@ -372,6 +376,25 @@ TEST(SlowMovers, APeerThatMovesIsNotAPluginThatHangs) {
   EXPECT_EQ(transfer->code.load(), TCPX_OK) << transfer->status.to_string();
   pair.sync();
   EXPECT_EQ(pair.remote, pair.local);
+}
+
+// Receives of a chunk that is given up need no move. Those that come in behind others that are
+// being moved are finished when these are, although nothing more is due from the plugin.
+TEST(SlowMovers, WhatNeedsNoMoveIsConsumedBehindWhatDoes) {
+  SlowPair pair(Way::kNet, 4 << 20, {32, kMilli}, {32, 0}, "1", "1M");
+  for (int round = 0; round < 10; ++round) {
+    pair.prime(TCPX_READ, round);
+    pair.source.begun = 0;
+    auto transfer = pair.post(TCPX_READ);
+    ASSERT_TRUE(pair.reaches(pair.source.begun, 2, transfer));
+    EXPECT_TRUE(transfer->peer->transfers().cancel(transfer, now_ns() + 20 * kSecond).ok());
+    auto none_live = [] {
+      return test::emulator_counters(TCPX_TEST_EMULATOR_PATH).requests_live == 0;
+    };
+    EXPECT_TRUE(test::eventually(none_live));
+    ASSERT_EQ(transfer->peer->live_lanes(), 1u) << "given up as stalled, round " << round;
+  }
+  EXPECT_TRUE(pair.moved(TCPX_READ, 11));
 }
 
 // A peer that has sent the data and then says that it could not: the transfer would end, and the

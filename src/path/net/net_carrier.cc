@@ -310,7 +310,7 @@ void NetCarrier::frame_sent(TxFrame* frame) {
 
 // A plugin has to be asked all the time. Moves elsewhere end by themselves.
 Work NetCarrier::work_left() const {
-  if (!send_.idle() || receive_.awaits_plugin()) return Work::kMore;
+  if (!send_.idle() || receive_.has_work()) return Work::kMore;
   if (receive_.moving() == 0) return Work::kNone;
   return settings_.mover->by_hand() ? Work::kMore : Work::kWaiting;
 }

@@ -47,11 +47,11 @@ class ReceiveComm {
   Status poll(Events& events);
 
   bool idle() const { return chunks_.empty() && requests_.empty(); }
-  // Something is due from the plugin, can be posted, or is here and has nothing to be moved (any
-  // more): nothing announces it.
-  bool awaits_plugin() const {
-    return here_ < requests_.size() || (here_ > 0 && requests_[0].state != ReceiveState::kMoving) ||
-           (posting_ < chunks_.size() && requests_.size() < settings_.window);
+  // Something can be posted, tested or finished: nothing announces it.
+  bool has_work() const {
+    return (posting_ < chunks_.size() && requests_.size() < settings_.window) ||
+           here_ < requests_.size() ||
+           (here_ > 0 && requests_.front().state != ReceiveState::kMoving);
   }
   size_t moving() const { return moving_; }
   // Its landing may still be written: by the plugin until the receive is done, or by a move.
