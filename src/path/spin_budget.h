@@ -65,14 +65,16 @@ class SpinBudget {
 // something happens; spinning is for cores that are free.
 class Drivers {
  public:
-  void spin_up_to(int most) { most_ = most; }
+  void spin_up_to(int most) { most_.store(most, std::memory_order_relaxed); }
   void enter() { now_.fetch_add(1, std::memory_order_relaxed); }
   void leave() { now_.fetch_sub(1, std::memory_order_relaxed); }
-  bool may_spin() const { return now_.load(std::memory_order_relaxed) <= most_; }
+  bool may_spin() const {
+    return now_.load(std::memory_order_relaxed) <= most_.load(std::memory_order_relaxed);
+  }
 
  private:
   std::atomic<int> now_{0};
-  int most_ = 1 << 20;
+  std::atomic<int> most_{1 << 20};
 };
 
 }  // namespace tcpx
