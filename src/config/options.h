@@ -59,8 +59,12 @@ struct EngineOptions {
   std::string net_rx_bindings;
   uint32_t net_send_window = 12;  // requests under way per comm
   uint32_t net_receive_window = 16;
-  bool stage_host = false;       // option "staging": host | off
-  bool net_host_memory = false;  // option "net_memory": host | auto
+  bool stage_host = false;           // option "staging": host | off
+  bool gpu_memory = true;            // memory of GPUs may be registered
+  uint64_t gpu_staging = 64u << 20;  // pinned memory per GPU
+  uint64_t gpu_slot = 0;             // 0: chunk_bytes
+  uint32_t gpu_blocks = 2;           // thread blocks of a kernel
+  bool net_host_memory = false;      // option "net_memory": host | auto
   tcpx_log_level log_level = TCPX_LOG_INFO;
 };
 

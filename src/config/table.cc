@@ -148,6 +148,18 @@ const Row kRows[] = {
     "host: host memory passes through the engine's slots, as memory does that lanes cannot touch (a copy "
     "more on each side; for diagnosis)", ""},
    "host", Choice{&EngineOptions::stage_host}},
+  {{"gpu_memory", "switch", "on", "on|off",
+    "off: memory of GPUs is refused, and nothing of CUDA is touched", ""},
+   "off", Choice{&EngineOptions::gpu_memory}},
+  {{"gpu_staging", "bytes", "64M", "1M..4G",
+    "pinned host memory per GPU through which its bytes pass, both ways together; shared by the progress threads", ""},
+   "64M", Size{&EngineOptions::gpu_staging}},
+  {{"gpu_slot", "bytes", "0", "0..16M",
+    "a piece of it, most that is copied at a time; 0: as chunk_bytes. Larger chunks take several", ""},
+   "1M", Size{&EngineOptions::gpu_slot}},
+  {{"gpu_blocks", "count", "2", "1..64",
+    "thread blocks of the kernels that gather and scatter many pieces; more take more of the GPU and move no more", ""},
+   "4", Count{&EngineOptions::gpu_blocks}},
   {{"net_memory", "choice", "auto", "host|auto",
     "host: host memory goes to the net plugin as such even where it would be unpacked (no devmem; "
     "for diagnosis)", ""},

@@ -14,6 +14,7 @@
 #include "engine/goodbye.h"
 #include "engine/notice_queue.h"
 #include "engine/report.h"
+#include "gpu/gpu_movers.h"
 #include "memory/host_mover.h"
 #include "path/tcp/tcp_lane.h"
 #include "session/sockets.h"
@@ -26,6 +27,19 @@ namespace {
 constexpr Nanos kTick = 20 * kMilli;
 constexpr Nanos kIdleTick = 250 * kMilli;
 constexpr size_t kKeptEndedPeers = 256;
+
+std::unique_ptr<Movers> make_movers(const EngineOptions& options, const Log& log) {
+  gpu::GpuMovers::Settings settings;
+  settings.enabled = options.gpu_memory;
+  settings.stages_host = options.stage_host;
+  settings.gpu.staging = options.gpu_staging;
+  settings.gpu.slot = options.gpu_slot != 0 ? options.gpu_slot : options.chunk_bytes;
+  settings.gpu.blocks = options.gpu_blocks;
+  // Its thread spins where the loops may: on two cores it would keep one from who is awaited.
+  settings.gpu.spin = topo::usable_cores() > 2 ? options.spin : 0;
+  return std::make_unique<gpu::GpuMovers>(settings, log);
+}
+
 }  // namespace
 
 EngineCore::EngineCore(Config config, Log log, Movers* movers)
@@ -35,7 +49,7 @@ EngineCore::EngineCore(Config config, Log log, Movers* movers)
       doorkeeper_(shared_, [this](Guest guest) { return service_->greet(std::move(guest)); }) {
   shared_.options = config_.options;
   shared_.log = log;
-  if (movers == nullptr) own_movers_ = std::make_unique<HostMovers>(config_.options.stage_host);
+  if (movers == nullptr) own_movers_ = make_movers(config_.options, log);
   shared_.movers = own_movers_ ? own_movers_.get() : movers;
   const EngineOptions& options = shared_.options;
   shared_.inbox = std::make_unique<NoticeQueue>(

@@ -56,7 +56,6 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
                  std::span<const tcpx_remote_piece> remote, std::shared_ptr<TransferState>* out);
 
  private:
-  Status check_place(const Place& place) const;
   static constexpr Nanos kGoodbyePatience = 500 * kMilli;
 
   EngineCore(Config config, Log log, Movers* movers);

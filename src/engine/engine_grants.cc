@@ -7,7 +7,8 @@ namespace tcpx {
 
 Status EngineCore::register_for(const RegionView& memory, std::span<const uint64_t> peers,
                                 uint64_t* region) {
-  if (Status status = check_place(memory.place); !status) return status;
+  if (Status status = shared_.movers->admit(memory.base, memory.length, memory.place); !status)
+    return status;
   auto grants = std::make_unique<Grants>(peers.begin(), peers.end());
   std::shared_ptr<Peer> found;
   for (uint64_t peer : peers)

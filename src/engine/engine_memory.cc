@@ -16,15 +16,9 @@ constexpr Nanos kLongestResume = 500 * kMilli;
 }  // namespace
 
 Status EngineCore::register_memory(const RegionView& memory, uint64_t* region) {
-  if (Status status = check_place(memory.place); !status) return status;
+  if (Status status = shared_.movers->admit(memory.base, memory.length, memory.place); !status)
+    return status;
   return shared_.regions.add(memory, region);
-}
-
-Status EngineCore::check_place(const Place& place) const {
-  if (shared_.movers->serves(place)) return {};
-  return bad_call(TCPX_UNSUPPORTED, strf("this engine cannot move memory of {}; register host "
-                                         "memory and copy it yourself",
-                                         place.text()));
 }
 
 Status EngineCore::deregister(uint64_t region) {
@@ -43,6 +37,11 @@ Status EngineCore::suspend(uint64_t region) {
 // Peers are told, so that what they post from now on is not refused for nothing. One whose Welcome
 // still named the epoch before is among them when the service thread has been passed.
 Status EngineCore::resume(uint64_t region) {
+  // Other memory may have come to the same addresses meanwhile.
+  RegionView view;
+  if (Status status = shared_.regions.describe_suspended(region, &view); !status) return status;
+  if (Status status = shared_.movers->admit(view.base, view.length, view.place); !status)
+    return status;
   if (Status status = shared_.regions.resume(region, &shared_.epoch); !status) return status;
   uint64_t epoch = shared_.epoch.load();
   Nanos give_up = now_ns() + kLongestResume;

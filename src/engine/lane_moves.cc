@@ -26,7 +26,8 @@ bool LaneMoves::over(uint64_t* move, std::string* failed) {
 // ---- out -----------------------------------------------------------------------------------
 
 void LaneMoves::fill(TxFrame* frame) {
-  uint8_t* slot = waiting_.empty() ? take(kSend, frame->header.payload_bytes) : nullptr;
+  uint8_t* slot =
+      waiting_.empty() ? take(kSend, frame->header.payload_bytes, frame->place) : nullptr;
   if (slot == nullptr)
     waiting_.push_back(frame);
   else
@@ -44,9 +45,9 @@ void LaneMoves::begin(TxFrame* frame, uint8_t* slot) {
 
 TxFrame* LaneMoves::next_filled(std::string* failed) {
   while (!waiting_.empty()) {
-    uint8_t* slot = take(kSend, waiting_.front()->header.payload_bytes);
-    if (slot == nullptr) break;
     TxFrame* frame = waiting_.front();
+    uint8_t* slot = take(kSend, frame->header.payload_bytes, frame->place);
+    if (slot == nullptr) break;
     waiting_.erase(waiting_.begin());
     begin(frame, slot);
   }
@@ -66,7 +67,7 @@ bool LaneMoves::unwait(TxFrame* frame) {
 // ---- in ------------------------------------------------------------------------------------
 
 bool LaneMoves::land_in_slot(RxChunk* chunk) {
-  chunk->slot = take(kReceive, chunk->header.payload_bytes);
+  chunk->slot = take(kReceive, chunk->header.payload_bytes, chunk->place);
   if (chunk->slot == nullptr) return false;
   chunk->landing.assign(1, {chunk->slot, chunk->header.payload_bytes});
   chunk->regions.assign(mover_->slot_extent(chunk->slot));
@@ -96,9 +97,19 @@ RxChunk* LaneMoves::next_placed(std::string* failed) {
 
 // ---- slots ---------------------------------------------------------------------------------
 
-uint8_t* LaneMoves::take(SlotUse use, uint64_t bytes) {
-  if (!may_take(use)) return nullptr;
-  uint8_t* slot = mover_->take_slot(use, bytes);
+PlaceMask LaneMoves::starved_of(SlotUse use) const {
+  PlaceMask starved = 0;
+  for (PlaceMask left = mover_->staged(); left != 0; left &= left - 1) {
+    const Place place = first_of(left);
+    const bool behind = use == kSend && !waiting_.empty();  // data that the peer asked for
+    if (behind || !may_take(use, place)) starved |= mask_of(place);
+  }
+  return starved;
+}
+
+uint8_t* LaneMoves::take(SlotUse use, uint64_t bytes, const Place& place) {
+  if (!may_take(use, place)) return nullptr;
+  uint8_t* slot = mover_->take_slot(use, bytes, place);
   if (slot != nullptr) ++held_[static_cast<size_t>(use)];
   return slot;
 }

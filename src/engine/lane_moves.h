@@ -20,11 +20,11 @@ class LaneMoves {
   // `mover`: null where nothing is moved. `alone`: no other lane uses it.
   LaneMoves(Mover* mover, uint32_t window, bool alone);
 
-  bool enabled() const { return mover_ != nullptr; }
-  bool stages(const Place& place) const { return mover_ != nullptr && mover_->stages(place); }
-  // Whether a chunk may leave its queue, whatever its place; or one of that place.
-  bool may_send() const { return mover_ == nullptr || (waiting_.empty() && may_take(kSend)); }
-  bool may_send(const Place& place) const { return !stages(place) || may_send(); }
+  // Places whose chunks pass through slots; most lanes have none.
+  PlaceMask staged() const { return mover_ == nullptr ? 0 : mover_->staged(); }
+  bool stages(const Place& place) const { return (staged() & mask_of(place)) != 0; }
+  // Of those, where a chunk may not leave its queue: there is no slot for it.
+  PlaceMask starved() const { return staged() == 0 ? 0 : starved_of(kSend); }
 
   // ---- out ----
   // The frame's payload lies where it has to pass through a slot.
@@ -38,7 +38,12 @@ class LaneMoves {
   // Where the chunk, resolved, is to land.
   void land_in_place(RxChunk* chunk) { chunk->landing = chunk->destination; }
   bool land_in_slot(RxChunk* chunk);  // false: none is free
-  bool may_receive() const { return mover_ == nullptr || may_take(kReceive); }
+  // Whether asking again for one is worth while.
+  bool may_receive() const { return staged() == 0 || starved_of(kReceive) != staged(); }
+  // Nothing of that size ever gets a slot.
+  bool too_large(const Place& place, uint64_t bytes) const {
+    return stages(place) && bytes > mover_->most_bytes(place);
+  }
   // All of it has arrived. True: nothing is in front of it and nothing to be moved.
   bool place(RxChunk* chunk);
   RxChunk* next_placed(std::string* failed);
@@ -62,11 +67,12 @@ class LaneMoves {
   using enum SlotUse;
   // The lanes of a loop share its slots. A lane whose peer does not read keeps what it has: it gets
   // no more than are left for the others.
-  bool may_take(SlotUse use) const {
-    size_t held = held_[static_cast<size_t>(use)], free = mover_->free_slots(use);
+  bool may_take(SlotUse use, const Place& place) const {
+    size_t held = held_[static_cast<size_t>(use)], free = mover_->free_slots(use, place);
     return free > 0 && (alone_ || held == 0 || held < free);
   }
-  uint8_t* take(SlotUse use, uint64_t bytes);
+  PlaceMask starved_of(SlotUse use) const;
+  uint8_t* take(SlotUse use, uint64_t bytes, const Place& place);
   void give(SlotUse use, uint8_t** slot);
   void begin(TxFrame* frame, uint8_t* slot);
   bool over(uint64_t* move, std::string* failed);

@@ -175,7 +175,7 @@ class PeerLane final : public LaneSink {
   void write_done(RxChunk* chunk, tcpx_code code);
   void refuse_read(const wire::Header& header, tcpx_code code);
   // Moves.
-  bool may_take_chunk() { return !moves_.enabled() || may_take_chunk_staged(); }
+  bool may_take_chunk() { return moves_.staged() == 0 || may_take_chunk_staged(); }
   bool may_take_chunk_staged();
   bool stages(const TxFrame& frame) const {
     return !frame.payload.empty() && (moves_.stages(frame.place) || !lane_->reaches(frame));

@@ -19,10 +19,11 @@ constexpr Nanos kSignOfLife = 250 * kMilli;
 // A chunk has its slot before it leaves its queue: there other lanes can still have it. Which one
 // comes next is not known, unless it was dealt.
 bool PeerLane::may_take_chunk_staged() {
-  bool may = moves_.may_send();
+  bool may = moves_.starved() == 0;
   if (!may && load_.dealt.load(std::memory_order_acquire)) {
     const Plan& plan = dealt_work_.transfer->plan;
-    may = plan.op == TCPX_READ || moves_.may_send(plan.chunks[dealt_work_.chunk].local);
+    may = plan.op == TCPX_READ ||
+          (moves_.starved() & mask_of(plan.chunks[dealt_work_.chunk].local)) == 0;
   }
   wants_send_slot_ = !may;
   if (!may) loop_.make_waiting(lane_->source_index());  // the slots may be other lanes'
@@ -58,7 +59,7 @@ Work PeerLane::advance_idle() {
   if (!open()) return Work::kNone;
   if (wants_slot_ && moves_.may_receive()) lane_->resume_reading(ReadHold::kNoSlot);
   if (wants_slot_ || lane_->moving() > 0) keep_alive_full();
-  wants_send_slot_ = wants_send_slot_ && !moves_.may_send();
+  wants_send_slot_ = wants_send_slot_ && moves_.starved() != 0;
   if (moves_.run_by_hand()) return Work::kMore;
   return nothing_moves() ? Work::kNone : Work::kWaiting;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/text.h"
 #include "memory/payload_copy.h"
 
 namespace tcpx {
@@ -25,7 +26,7 @@ HostMover::HostMover(const Shape& shape) : shape_(shape), slots_(2 * shape.slots
   for (size_t i = 0; i < slots_.size(); ++i) free_[i % 2].push_back(i);
 }
 
-uint8_t* HostMover::take_slot(SlotUse use, uint64_t bytes) {
+uint8_t* HostMover::take_slot(SlotUse use, uint64_t bytes, const Place&) {
   if (of(use).empty()) return nullptr;
   Slot& slot = slots_[of(use).back()];
   if (slot.memory.size() < bytes) {
@@ -111,9 +112,20 @@ MoveState HostMover::look(uint64_t ticket, std::string*) {
   return MoveState::kDone;
 }
 
+HostMover::Shape HostMover::for_streams(bool stages) {
+  return {kSlots, stages};
+}
+
+Status HostMovers::admit(const void*, uint64_t, const Place& place) {
+  if (place.is_host()) return {};
+  return bad_call(TCPX_UNSUPPORTED, strf("this engine cannot move memory of {}; register host "
+                                         "memory and copy it yourself",
+                                         place.text()));
+}
+
 std::unique_ptr<Mover> HostMovers::make(MoverFor use) {
   if (use == MoverFor::kStreams)
-    return stages_ ? std::make_unique<HostMover>(HostMover::Shape{kSlots, true}) : nullptr;
+    return stages_ ? std::make_unique<HostMover>(HostMover::for_streams(true)) : nullptr;
   return std::make_unique<HostMover>(HostMover::Shape{kSlotsBeside, stages_, kStepBeside});
 }
 

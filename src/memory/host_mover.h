@@ -20,9 +20,11 @@ class HostMover final : public Mover {
   };
 
   explicit HostMover(const Shape& shape);
-  bool stages(const Place& place) const override { return shape_.stages && place.is_host(); }
-  size_t free_slots(SlotUse use) const override { return of(use).size(); }
-  uint8_t* take_slot(SlotUse use, uint64_t bytes) override;
+  // For a loop whose lanes reach host memory by themselves.
+  static Shape for_streams(bool stages);
+  PlaceMask staged() const override { return shape_.stages ? kHostBit : 0; }
+  size_t free_slots(SlotUse use, const Place&) override { return of(use).size(); }
+  uint8_t* take_slot(SlotUse use, uint64_t bytes, const Place&) override;
   void give_slot(SlotUse use, uint8_t* slot) override;
   RegionExtent slot_extent(const uint8_t* slot) const override;
   uint64_t begin_out(std::span<const iovec> memory, const Place& place, uint8_t* slot) override;
@@ -65,7 +67,7 @@ class HostMover final : public Mover {
 class HostMovers final : public Movers {
  public:
   explicit HostMovers(bool stages) : stages_(stages) {}
-  bool serves(const Place& place) const override { return place.is_host(); }
+  Status admit(const void* base, uint64_t length, const Place& place) override;
   std::unique_ptr<Mover> make(MoverFor use) override;
 
  private:

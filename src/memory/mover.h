@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "base/status.h"
 #include "memory/fragments.h"
 #include "memory/place.h"
 #include "memory/region_extent.h"
@@ -41,12 +42,16 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  // Whether bytes of this place pass through a slot whatever the lane could do with them.
-  virtual bool stages(const Place& place) const = 0;
+  // Places whose bytes pass through a slot whatever the lane could do with them, and of which there
+  // is memory. It may grow at any time.
+  virtual PlaceMask staged() const = 0;
 
-  virtual size_t free_slots(SlotUse use) const = 0;
+  // Slots belong to a place: what one GPU is short of, another may have.
+  virtual size_t free_slots(SlotUse use, const Place& place) = 0;
   // Memory for one chunk that lanes of this loop reach; nullptr: none is free now.
-  virtual uint8_t* take_slot(SlotUse use, uint64_t bytes) = 0;
+  virtual uint8_t* take_slot(SlotUse use, uint64_t bytes, const Place& place) = 0;
+  // What a slot holds at the most: a chunk of more never gets one.
+  virtual uint64_t most_bytes(const Place&) { return UINT64_MAX; }
   virtual void give_slot(SlotUse use, uint8_t* slot) = 0;
   virtual Place slot_place() const { return {}; }
   // What to register with a plugin so that it reaches the slot: whole pages, perhaps of other slots
@@ -76,8 +81,9 @@ enum class MoverFor : uint8_t { kStreams, kBeside };
 class Movers {
  public:
   virtual ~Movers() = default;
-  // Whether memory of this place may be registered.
-  virtual bool serves(const Place& place) const = 0;
+  // Memory that is about to be registered, or is there again: makes ready to move it, or says why
+  // it cannot be moved.
+  virtual Status admit(const void* base, uint64_t length, const Place& place) = 0;
   // kStreams: null where lanes reach all that is served by themselves.
   virtual std::unique_ptr<Mover> make(MoverFor use) = 0;
 };

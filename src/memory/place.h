@@ -4,6 +4,7 @@
 
 #include <tcpx/tcpx.h>
 
+#include <bit>
 #include <cstdint>
 #include <string>
 
@@ -21,5 +22,19 @@ struct Place {
   std::string text() const { return is_host() ? "host" : strf("cuda:{}", device); }
   bool operator==(const Place&) const = default;
 };
+
+// A set of places: a bit each.
+using PlaceMask = uint64_t;
+inline constexpr PlaceMask kHostBit = 1;
+inline constexpr uint16_t kMostDevices = 63;
+inline PlaceMask mask_of(const Place& place) {
+  return place.is_host() ? kHostBit : PlaceMask{2} << place.device;
+}
+// The one whose bit is the lowest.
+inline Place first_of(PlaceMask mask) {
+  const int bit = std::countr_zero(mask);
+  if (bit == 0) return {};
+  return {Place::Kind::kCuda, static_cast<uint16_t>(bit - 1)};
+}
 
 }  // namespace tcpx

@@ -102,6 +102,14 @@ void RegionTable::suspend(uint64_t id) {
   slot_at(RegionIds::slot_of(id))->suspended = id;
 }
 
+Status RegionTable::describe_suspended(uint64_t id, RegionView* out) const {
+  std::lock_guard lock(mu_);
+  const Slot* slot = suspended_slot_locked(id);
+  if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not suspended", id));
+  *out = slot->view;
+  return {};
+}
+
 Status RegionTable::resume(uint64_t id, std::atomic<uint64_t>* epoch) {
   std::lock_guard lock(mu_);
   Slot* slot = suspended_slot_locked(id);

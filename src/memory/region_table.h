@@ -57,6 +57,8 @@ class RegionTable {
   // The id names nothing from now on; the slot is not reused before recycle(). Until then it may be
   // retired again: the fence that follows may not hold at the first time.
   Status retire(uint64_t id);
+  // What comes back when it is resumed.
+  Status describe_suspended(uint64_t id, RegionView* out) const;
   void recycle(uint64_t id);
   // Instead of recycle: the id can come back, for the same memory. Then it is refused to transfers
   // that are older than that: `epoch` is raised and they know a smaller one.

@@ -192,11 +192,11 @@ TEST(HostMover, MovesOutAndInInSteps) {
     for (const iovec& part : from.back().parts)
       for (size_t k = 0; k < part.iov_len; ++k)
         static_cast<uint8_t*>(part.iov_base)[k] = static_cast<uint8_t>(random());
-    slots.push_back(mover.take_slot(SlotUse::kSend, kBytes));
+    slots.push_back(mover.take_slot(SlotUse::kSend, kBytes, {}));
     ASSERT_NE(slots.back(), nullptr);
   }
-  EXPECT_EQ(mover.take_slot(SlotUse::kSend, 1), nullptr);
-  EXPECT_EQ(mover.free_slots(SlotUse::kReceive), 4u) << "the other use has its own";
+  EXPECT_EQ(mover.take_slot(SlotUse::kSend, 1, {}), nullptr);
+  EXPECT_EQ(mover.free_slots(SlotUse::kReceive, {}), 4u) << "the other use has its own";
   for (size_t i = 0; i < 4; ++i) tickets.push_back(mover.begin_out(from[i].parts, {}, slots[i]));
   ASSERT_NO_FATAL_FAILURE(finish());
   for (size_t i = 0; i < 4; ++i) tickets.push_back(mover.begin_in(slots[i], to[i].parts, {}));
@@ -205,25 +205,25 @@ TEST(HostMover, MovesOutAndInInSteps) {
     EXPECT_EQ(to[i].gathered(), from[i].gathered());
     mover.give_slot(SlotUse::kSend, slots[i]);
   }
-  EXPECT_EQ(mover.free_slots(SlotUse::kSend), 4u);
+  EXPECT_EQ(mover.free_slots(SlotUse::kSend, {}), 4u);
 }
 
 // A plugin knows slots by these, and may know a slot that has become too small.
 TEST(HostMover, ASlotThatGrowsIsAnotherOneToAPlugin) {
   HostMover mover({1, false});
-  uint8_t* slot = mover.take_slot(SlotUse::kSend, 100);
+  uint8_t* slot = mover.take_slot(SlotUse::kSend, 100, {});
   RegionExtent small = mover.slot_extent(slot);
   EXPECT_EQ(small.base, slot);
   EXPECT_EQ(small.length, 4096u);
   mover.give_slot(SlotUse::kSend, slot);
-  ASSERT_EQ(mover.take_slot(SlotUse::kSend, 4096), slot);
+  ASSERT_EQ(mover.take_slot(SlotUse::kSend, 4096, {}), slot);
   EXPECT_EQ(mover.slot_extent(slot).id, small.id);
   mover.give_slot(SlotUse::kSend, slot);
-  uint8_t* larger = mover.take_slot(SlotUse::kSend, 5000);
+  uint8_t* larger = mover.take_slot(SlotUse::kSend, 5000, {});
   EXPECT_NE(mover.slot_extent(larger).id, small.id);
   EXPECT_GE(mover.slot_extent(larger).length, 5000u);
   memset(slot, 1, small.length);  // still there
-  uint8_t* other = mover.take_slot(SlotUse::kReceive, 1);
+  uint8_t* other = mover.take_slot(SlotUse::kReceive, 1, {});
   EXPECT_NE(mover.slot_extent(other).id, mover.slot_extent(larger).id);
 }
 

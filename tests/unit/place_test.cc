@@ -9,7 +9,10 @@ namespace {
 
 class NamesOnly final : public Movers {
  public:
-  bool serves(const Place& place) const override { return place.is_host() || place.device < 4; }
+  Status admit(const void*, uint64_t, const Place& place) override {
+    if (place.is_host() || place.device < 4) return {};
+    return bad_call(TCPX_UNSUPPORTED, "no such device");
+  }
   std::unique_ptr<Mover> make(MoverFor) override { return nullptr; }
 };
 

@@ -48,12 +48,12 @@ class SlowMover final : public Mover {
       free_[index(i < moves.slots ? SlotUse::kSend : SlotUse::kReceive)].push_back(storage_.data() +
                                                                                    i * kSlotBytes);
   }
-  bool stages(const Place&) const override { return moves_.stages; }
-  size_t free_slots(SlotUse use) const override {
+  PlaceMask staged() const override { return moves_.stages ? PlaceMask{0x1F} : 0; }
+  size_t free_slots(SlotUse use, const Place&) override {
     if (free_[index(use)].empty()) ++moves_.starved;
     return free_[index(use)].size();
   }
-  uint8_t* take_slot(SlotUse use, uint64_t bytes) override {
+  uint8_t* take_slot(SlotUse use, uint64_t bytes, const Place&) override {
     EXPECT_LE(bytes, kSlotBytes);
     auto& free = free_[index(use)];
     if (free.empty()) {
@@ -144,7 +144,7 @@ class SlowMover final : public Mover {
 class SlowMovers final : public Movers {
  public:
   SlowMovers(size_t slots, Nanos delay) : moves(slots, delay) {}
-  bool serves(const Place&) const override { return true; }
+  Status admit(const void*, uint64_t, const Place&) override { return {}; }
   std::unique_ptr<Mover> make(MoverFor use) override {
     return std::make_unique<SlowMover>(moves, use);
   }

@@ -179,7 +179,7 @@ Status NetCarrier::try_accept() {
 }
 
 Status NetCarrier::take_proof_slot(SlotUse use, ProofMove* move) {
-  move->slot = settings_.mover->take_slot(use, move->proof.size());
+  move->slot = settings_.mover->take_slot(use, move->proof.size(), {});
   return move->slot != nullptr ? Status() : setup_error("no slot for the proof of a comm");
 }
 

@@ -40,7 +40,7 @@ Status ReceiveComm::open(void* comm, const nccl::DeviceHandle& device, uint64_t 
     memcpy(&queue_, device.handle, sizeof queue_);
     for (auto& list : fragments_) list.reserve(kMostFragments);
   }
-  scratch_ = settings_.mover->take_slot(SlotUse::kReceive, request_bytes);
+  scratch_ = settings_.mover->take_slot(SlotUse::kReceive, request_bytes, {});
   if (scratch_ == nullptr) return lane_error(TCPX_NO_MEMORY, "no slot to post receives on");
   scratch_slice_ =
       registrations_.find(settings_.mover->slot_extent(scratch_), scratch_, request_bytes);

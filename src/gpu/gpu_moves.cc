@@ -1,0 +1,212 @@
+// The thread of a GPU at work: moves out of the queues of all loops into streams, and an eye on
+// what becomes of them.
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/caught.h"
+#include "base/text.h"
+#include "base/wait.h"
+#include "gpu/gpu.h"
+
+namespace tcpx::gpu {
+
+namespace {
+
+// Up to so many pieces copies are submitted sooner (2.3 us each) than a kernel has done it (10 us);
+// and pieces this long keep the copy engine busy by themselves.
+constexpr size_t kFewPieces = 3;
+constexpr uint64_t kLongPiece = 128u << 10;
+// Streams in which nothing has moved for so long are asked what is wrong.
+constexpr Nanos kLookAfter = kMilli;
+// A kernel that has not ended by then waits for a GPU that others hold: the copy engine serves
+// meanwhile.
+constexpr Nanos kKernelHeld = 300 * kMicro;
+constexpr Nanos kBetweenLooks = 150;
+
+constexpr bool is_kernel(Lane lane) {
+  return lane == Lane::kKernelOut || lane == Lane::kKernelIn;
+}
+
+}  // namespace
+
+void Gpu::serve() {
+  Nanos idle_since = 0;
+  while (!closing_.load(std::memory_order_acquire)) {
+    if (queues_changed_.load(std::memory_order_acquire) != served_version_) take_queues();
+    if (begin_some()) {
+      idle_since = 0;
+      continue;
+    }
+    const Nanos now = now_ns();
+    watch(now);
+    if (idle_since == 0) idle_since = now;
+    if (now - idle_since < settings_.spin)
+      relax(kBetweenLooks);
+    else
+      sleep();
+  }
+}
+
+void Gpu::take_queues() {
+  std::lock_guard lock(mu_);
+  served_version_ = queues_changed_.load(std::memory_order_relaxed);
+  served_ = queues_;
+}
+
+// One of each loop in turn.
+bool Gpu::begin_some() {
+  bool any = false;
+  for (auto& queue : served_) {
+    MoveJob* job = queue->next();
+    if (job == nullptr) continue;
+    queue->taken();
+    any = true;
+    if (!queue->closed()) begin(*queue, *job);
+  }
+  return any;
+}
+
+bool Gpu::takes_kernel(const MoveJob& job) const {
+  if (gather_ == nullptr || kernels_held_ || job.memory.size() <= kFewPieces) return false;
+  uint64_t bytes = 0;
+  for (const iovec& part : job.memory) bytes += part.iov_len;
+  return bytes / job.memory.size() < kLongPiece;
+}
+
+void Gpu::begin(MoveQueue& queue, MoveJob& job) {
+  if (lost()) {
+    job.why = lost_why_;
+    job.state.store(MoveJob::State::kRefused, std::memory_order_release);
+    return;
+  }
+  const Nanos from = now_ns();
+  const bool kernel = takes_kernel(job);
+  job.lane = kernel ? (job.out ? Lane::kKernelOut : Lane::kKernelIn)
+                    : (job.out ? Lane::kCopyOut : Lane::kCopyIn);
+  const cu::Stream stream = streams_[static_cast<size_t>(job.lane)];
+  cu::Result result = kernel ? submit_kernels(job, stream) : submit_copies(job, stream);
+  if (result != cu::kSuccess) job.why = cuda_.text_of(result);
+  // Also behind a part of it: the rest has failed, but the memory is let go when the part is over.
+  job.mark = queue.next_mark(job.lane);
+  const cu::Result marked = cuda_.stream_write_value32(
+      stream, reinterpret_cast<cu::Pointer>(queue.word(job.lane)), job.mark, 0);
+  const Nanos took = now_ns() - from;
+  if (took > counts_.longest_call.load(std::memory_order_relaxed))
+    counts_.longest_call.store(took, std::memory_order_relaxed);
+  counts_.moves.fetch_add(1, std::memory_order_relaxed);
+  if (marked == cu::kSuccess) {
+    job.state.store(MoveJob::State::kUnderWay, std::memory_order_release);
+    return;
+  }
+  // Nothing will tell when what is under way ends: the stream is beyond use.
+  if (job.why.empty()) job.why = cuda_.text_of(marked);
+  lose(job.why);
+  job.state.store(MoveJob::State::kRefused, std::memory_order_release);
+}
+
+cu::Result Gpu::submit_copies(const MoveJob& job, cu::Stream stream) {
+  uint8_t* slot = job.slot;
+  for (const iovec& part : job.memory) {
+    const auto memory = reinterpret_cast<cu::Pointer>(part.iov_base);
+    const cu::Result result = job.out ? cuda_.memcpy_dtoh_async(slot, memory, part.iov_len, stream)
+                                      : cuda_.memcpy_htod_async(memory, slot, part.iov_len, stream);
+    if (result != cu::kSuccess) return result;
+    slot += part.iov_len;
+  }
+  counts_.copies.fetch_add(job.memory.size(), std::memory_order_relaxed);
+  return cu::kSuccess;
+}
+
+cu::Result Gpu::submit_kernels(const MoveJob& job, cu::Stream stream) {
+  uint32_t at = 0;
+  for (size_t next = 0; next < job.memory.size();) {
+    const size_t count = std::min<size_t>(job.memory.size() - next, Pieces::kMost);
+    pieces_.slot = reinterpret_cast<uint64_t>(job.slot);
+    pieces_.count = static_cast<uint32_t>(count);
+    for (size_t i = 0; i < count; ++i) {
+      const iovec& part = job.memory[next + i];
+      const auto bytes = static_cast<uint32_t>(part.iov_len);
+      pieces_.piece[i] = {reinterpret_cast<uint64_t>(part.iov_base), at, bytes};
+      at += bytes;
+    }
+    pieces_.bytes = at;
+    void* parameters[] = {&pieces_};
+    const cu::Result result =
+        cuda_.launch_kernel(job.out ? gather_ : scatter_, settings_.blocks, 1, 1, kThreadsPerBlock,
+                            1, 1, 0, stream, parameters, nullptr);
+    if (result != cu::kSuccess) return result;
+    counts_.kernels.fetch_add(1, std::memory_order_relaxed);
+    next += count;
+  }
+  return cu::kSuccess;
+}
+
+bool Gpu::under_way() const {
+  return std::any_of(served_.begin(), served_.end(), [](const auto& queue) {
+    return queue->under_way(Lane::kCopyOut) || queue->under_way(Lane::kCopyIn) ||
+           queue->under_way(Lane::kKernelOut) || queue->under_way(Lane::kKernelIn);
+  });
+}
+
+// A stream in which something is under way and nothing has moved for a while is asked why: an error
+// is told by no word in memory.
+void Gpu::watch(Nanos now) {
+  if (lost()) return;
+  bool held = false;
+  for (size_t i = 0; i < kLanes; ++i) {
+    const Lane lane = static_cast<Lane>(i);
+    uint64_t reached = 0;
+    bool under_way = false;
+    for (auto& queue : served_) {
+      reached += queue->reached(lane);
+      under_way |= queue->under_way(lane);
+    }
+    Progress& progress = progress_[i];
+    if (!under_way || reached != progress.reached) {
+      progress = {reached, now};
+      continue;
+    }
+    held |= is_kernel(lane) && now - progress.since > kKernelHeld;
+    if (now - progress.since < kLookAfter || now - progress.asked < kLookAfter) continue;
+    progress.asked = now;
+    const cu::Result result = cuda_.stream_query(streams_[i]);
+    if (result != cu::kSuccess && result != cu::kNotReady) lose(cuda_.text_of(result));
+  }
+  kernels_held_ = held;
+}
+
+// With the context goes everything that was under way in it: nothing of it touches memory any more.
+void Gpu::lose(const std::string& why) {
+  if (lost()) return;
+  lost_why_ = strf("cuda:{} is lost to this process: {}", device_, why);
+  log_.error("{}; transfers of its memory fail from now on", lost_why_);
+  lost_.store(true, std::memory_order_release);
+}
+
+// Asleep first, then look: who pushes either sees that we sleep and wakes us, or we see what it has
+// pushed. With moves under way only for as long as an error may go unseen.
+void Gpu::sleep() {
+  asleep_.store(true, std::memory_order_seq_cst);
+  const bool something = std::any_of(served_.begin(), served_.end(),
+                                     [](const auto& queue) { return queue->next() != nullptr; });
+  if (!something) {
+    std::unique_lock lock(mu_);
+    auto woken = [this] {
+      return woken_ || closing_ ||
+             queues_changed_.load(std::memory_order_relaxed) != served_version_;
+    };
+    const bool waits = under_way() && !lost();
+    (void)wait_until(changed_, lock, waits ? now_ns() + kLookAfter : kNever, woken);
+    woken_ = false;
+  }
+  asleep_.store(false, std::memory_order_seq_cst);
+}
+
+void Gpu::wake_thread() {
+  std::lock_guard lock(mu_);
+  woken_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace tcpx::gpu

@@ -1,0 +1,90 @@
+// Moves on their way from a loop to the thread of a GPU, and how they ended. One queue per loop and
+// GPU: the loop alone pushes and looks, the GPU's thread alone takes and marks.
+//
+// How far a stream has come is a word per queue and stream in pinned memory: the GPU writes a
+// move's mark behind the move, in stream order. So the loop sees the end of a move without a call,
+// and without the GPU's thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "memory/mover.h"
+
+namespace tcpx::gpu {
+
+// Copies and kernels in streams of their own, so that a kernel that does not start, because the
+// user's hold all of the GPU, keeps no copy waiting; and the ways apart, because PCIe has both.
+enum class Lane : uint8_t { kCopyOut, kCopyIn, kKernelOut, kKernelIn };
+inline constexpr size_t kLanes = 4;
+
+struct MoveJob {
+  enum class State : uint32_t { kFree, kQueued, kUnderWay, kRefused };
+
+  // The loop's, until it is pushed.
+  bool out = false;  // of the GPU's memory, into the slot
+  std::vector<iovec> memory;
+  uint8_t* slot = nullptr;
+  Nanos pushed = 0;
+
+  // The GPU's thread's, until `state` says otherwise.
+  Lane lane{};
+  uint32_t mark = 0;
+  std::string why;  // what was under way of it comes to its end first
+  std::atomic<State> state{State::kFree};
+};
+
+// In pinned memory, a cache line for each queue.
+struct alignas(64) Marks {
+  std::array<uint32_t, kLanes> reached;
+};
+
+class MoveQueue {
+ public:
+  // More than slots of both uses: a job has a slot while it lasts.
+  static constexpr uint32_t kJobs = 128;
+
+  explicit MoveQueue(Marks* marks) : marks_(marks) {
+    free_.reserve(kJobs);
+    for (uint32_t i = kJobs; i > 0; --i) free_.push_back(i - 1);
+  }
+
+  // ---- the loop ----
+  uint32_t push(bool out, std::span<const iovec> memory, uint8_t* slot, Nanos now);
+  // `lost`: the GPU does nothing any more.
+  MoveState look(uint32_t job, bool lost, std::string* why);
+  // Nobody will look any more. What is under way goes on; what was not begun is not begun.
+  void close() { closed_.store(true, std::memory_order_release); }
+
+  // ---- the GPU's thread ----
+  MoveJob* next();  // the oldest one; nullptr: none
+  void taken() { ++taken_; }
+  uint32_t next_mark(Lane lane) { return ++last_[index(lane)]; }
+  uint32_t* word(Lane lane) const { return &marks_->reached[index(lane)]; }
+  bool under_way(Lane lane) const { return reached(lane) != last_[index(lane)]; }
+  uint32_t reached(Lane lane) const {
+    return std::atomic_ref<uint32_t>(marks_->reached[index(lane)]).load(std::memory_order_acquire);
+  }
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+ private:
+  static size_t index(Lane lane) { return static_cast<size_t>(lane); }
+
+  Marks* const marks_;
+  std::array<MoveJob, kJobs> jobs_;
+  std::array<std::atomic<uint32_t>, kJobs> ring_{};
+  std::vector<uint32_t> free_;           // the loop's
+  std::atomic<uint32_t> pushed_{0};      // by the loop
+  alignas(64) uint32_t taken_ = 0;       // by the GPU's thread
+  std::array<uint32_t, kLanes> last_{};  // marks given
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace tcpx::gpu
