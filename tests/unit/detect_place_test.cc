@@ -77,11 +77,12 @@ TEST_F(DetectPlace, ManagedMemoryIsTheHostsWhereBothMayTouchIt) {
   EXPECT_EQ(place, Place{});
 }
 
-// An engine that moves no GPU memory says so at once, instead of failing when it is touched.
-TEST_F(DetectPlace, RegisteringDeviceMemoryIsRefusedWithTheReason) {
+// Where it is switched off nothing of CUDA is touched.
+TEST_F(DetectPlace, RegisteringDeviceMemoryIsRefusedWhereItIsSwitchedOff) {
   cuda().add_range(kSomewhere, kMiB, 1, false);
   Engine engine;
-  ASSERT_TRUE(Engine::create({{"interfaces", "127.0.0.1"}, {"allow_path", "tcp"}}, &engine));
+  ASSERT_TRUE(Engine::create(
+      {{"interfaces", "127.0.0.1"}, {"allow_path", "tcp"}, {"gpu_memory", "off"}}, &engine));
   tcpx_region region = 0;
   Result result =
       engine.register_memory(reinterpret_cast<void*>(kSomewhere), 4096, TCPX_REMOTE_READ, &region);

@@ -11,7 +11,7 @@ class NamesOnly final : public Movers {
  public:
   Status admit(const void*, uint64_t, const Place& place) override {
     if (place.is_host() || place.device < 4) return {};
-    return bad_call(TCPX_UNSUPPORTED, "no such device");
+    return bad_call(TCPX_UNSUPPORTED, place.text() + " is not served");
   }
   std::unique_ptr<Mover> make(MoverFor) override { return nullptr; }
 };
