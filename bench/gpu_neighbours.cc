@@ -584,6 +584,10 @@ void scenario_allocator(const Settings& settings) {
 class Gemm {
  public:
   Gemm(const Cuda& cuda, const std::string& file) : cuda_(cuda) {
+    // What it needs lies beside it, and not always where it looks.
+    std::string beside = file;
+    if (const size_t at = beside.rfind("libcublas"); at != std::string::npos)
+      (void)dlopen(beside.insert(at + 9, "Lt").c_str(), RTLD_NOW | RTLD_GLOBAL);
     void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) fail(dlerror());
     const auto find = [&](const char* name, auto* out) {
