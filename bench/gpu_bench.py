@@ -44,7 +44,7 @@ class Table:
     def add(self, what, seen, ceiling="", ratio="", bar="", verdict="", **figures):
         self.rows.append({"section": self.section, "what": what, "seen": seen, "ceiling": ceiling, "ratio": ratio,
                           "bar": bar, "verdict": verdict, **figures})
-        print(f"  {what}: {seen} {ratio} {verdict}", file=sys.stderr, flush=True)
+        print("  " + "  ".join(filter(None, (what + ":", seen, ceiling, ratio, bar, verdict))), file=sys.stderr, flush=True)
 
     def least(self, what, seen, ceiling_name, ceiling, bar, unit="GB/s", note=""):
         """More is better."""
@@ -222,7 +222,7 @@ def pieces(bench):
 def neighbours(bench):
     command = [bench.build / "bench/tcpx_gpu_neighbours", "--bytes", "4M" if bench.small else "64M", "--seconds",
                0.2 if bench.small else 1]
-    library = find_cublas()
+    library = find_library("libcublas.so.*")
     if library:
         command += ["--cublas", library]
     for line in run(command, accept=(0, 1)).splitlines():
@@ -272,10 +272,10 @@ def two_pairs(bench):
                           note="; content right")
 
 
-def find_cublas():
+def find_library(name):
     """PyTorch's, else CUDA's. None: there is none."""
     folders = [sysconfig.get_paths()["purelib"], *sys.path]
-    places = [f"{folder}/nvidia/*/lib/libcublas.so.*" for folder in folders if folder] + ["/usr/local/cuda/lib64/libcublas.so*"]
+    places = [f"{folder}/nvidia/*/lib/{name}" for folder in folders if folder] + [f"/usr/local/cuda/lib64/{name}"]
     for place in places:
         found = sorted(glob.glob(place))
         if found:
@@ -313,6 +313,10 @@ def nixl_bar(record, tuned):
 
 def nixl(bench):
     env = dict(os.environ)
+    # UCX's hooks of CUDA calls want the runtime, which PyTorch brings.
+    runtime = find_library("libcudart.so.13")
+    if runtime:
+        env["LD_LIBRARY_PATH"] = os.pathsep.join([os.path.dirname(runtime), *filter(None, [env.get("LD_LIBRARY_PATH")])])
     carried = ROOT / "build/deps/nixl"
     if carried.exists():
         env["PYTHONPATH"] = os.pathsep.join([str(carried), *filter(None, [env.get("PYTHONPATH")])])
@@ -356,7 +360,7 @@ def main():
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--turns", type=int, default=1, help="of each point of `rates`; figures are their medians")
     parser.add_argument("--json", metavar="FILE")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     unknown = set(arguments.sections) - set(SECTIONS)
     if unknown:
         parser.error(f"unknown section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
@@ -370,8 +374,8 @@ def main():
         except (Trouble, KeyError, ValueError) as trouble:
             bench.table.add(name, f"{type(trouble).__name__}: {trouble}", verdict="FAILED")
         print(f"== {name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(bench.table.rows, indent=1) + "\n")
+        if arguments.json:  # after each: the time on such a machine may end before the last
+            pathlib.Path(arguments.json).write_text(json.dumps(bench.table.rows, indent=1) + "\n")
     return 1 if bench.table.show() else 0
 
 
