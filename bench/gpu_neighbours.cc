@@ -743,6 +743,7 @@ void scenario_loaded(const Settings& settings) {
   compare("host WRITE, CUDA loaded and VRAM registered", write_after, "before that", write_before,
           0.95, vram ? "content right" : "content WRONG");
   compare("host READ, the same", read_after, "before that", read_before, 0.95);
+  if (!vram) state("CUDA loaded: content of VRAM", false, "wrong");
 }
 
 // ---- main ----------------------------------------------------------------------------------
