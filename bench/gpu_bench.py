@@ -83,6 +83,8 @@ def run(command, patience=PATIENCE, env=None, accept=(0,)):
     if done.returncode not in accept:
         words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["nothing said"]
         raise Trouble(f"{pathlib.Path(command[0]).name} ended with {done.returncode}: {words[0][:300]}")
+    if done.returncode != 0:
+        print(done.stderr[-2000:], file=sys.stderr)
     print(f"  [{time.monotonic() - began:.0f} s] {' '.join(command)[-150:]}", file=sys.stderr, flush=True)
     return done.stdout
 
@@ -101,6 +103,14 @@ class Bench:
     def tcpx(self, *command, **more):
         """{(op, bytes): record} of one run of the command; content is checked by it."""
         return records_of(run(self.command(*command, **more)))
+
+    def attempt(self, what, part, *arguments):
+        """What fails is a row, and the rest goes on."""
+        try:
+            part(self, *arguments)
+        except (Trouble, KeyError, ValueError, OSError) as trouble:
+            words = str(trouble) if isinstance(trouble, Trouble) else f"{type(trouble).__name__}: {trouble}"
+            self.table.add(what, words, verdict="FAILED")
 
     def in_turns(self, kinds, measure):
         """{kind: [result of each turn]}; every other turn begins with the other kind."""
@@ -138,17 +148,21 @@ def size_name(size):
 
 def rates(bench):
     sizes = (4 * MIB, 16 * MIB) if bench.small else (64 * MIB, GIB)
-    ring = ring_figures(bench, sizes)
+    ring = {}
+    bench.attempt("naive ring", ring_figures, sizes, ring)
     for lanes in (1, 4, 8):
-        seen = bench.in_turns(("cuda", "host"),
-                              lambda kind: bench.tcpx(kind, sizes, lanes, raw=kind == "cuda"))
-        for size in sizes:
-            for op in ("write", "read"):
-                rate_rows(bench.table, seen, ring.get((op, size, lanes)), op, size, lanes)
-            name = f"READ / WRITE {size_name(size)}, {lanes} lane{'s' * (lanes > 1)}"
-            write, read = (middle(seen["cuda"], (op, size), rate) for op in ("write", "read"))
-            bench.table.add(name, f"{read:.2f} GB/s", f"WRITE {write:.2f}", f"{read / write:.3f}", "0.95 to 1.05",
-                            "ok" if 0.95 <= read / write <= 1.05 else "LOW")
+        bench.attempt(f"{lanes} lanes", rates_of, sizes, lanes, ring)
+
+
+def rates_of(bench, sizes, lanes, ring):
+    seen = bench.in_turns(("cuda", "host"), lambda kind: bench.tcpx(kind, sizes, lanes, raw=kind == "cuda"))
+    for size in sizes:
+        for op in ("write", "read"):
+            rate_rows(bench.table, seen, ring.get((op, size, lanes)), op, size, lanes)
+        name = f"READ / WRITE {size_name(size)}, {lanes} lane{'s' * (lanes > 1)}"
+        write, read = (middle(seen["cuda"], (op, size), rate) for op in ("write", "read"))
+        bench.table.add(name, f"{read:.2f} GB/s", f"WRITE {write:.2f}", f"{read / write:.3f}", "0.95 to 1.05",
+                        "ok" if 0.95 <= read / write <= 1.05 else "LOW")
 
 
 def rate_rows(table, seen, ring, op, size, lanes):
@@ -164,9 +178,8 @@ def rate_rows(table, seen, ring, op, size, lanes):
     table.most(name, spent, "CPU, host memory", host_spent, 1.15, "CPU s/GB")
 
 
-def ring_figures(bench, sizes):
-    """{(op, bytes, lanes): the better chunk's document}"""
-    best = {}
+def ring_figures(bench, sizes, best):
+    """Into `best`: {(op, bytes, lanes): the better chunk's document}"""
     command = [bench.build / "bench/tcpx_gpu_ring", "--lanes", "1,4,8", "--sizes", ",".join(map(str, sizes)),
                "--chunks", "512K,4M", "--seconds", 0.05 if bench.small else 0.4]
     for line in run(command).splitlines():
@@ -174,7 +187,6 @@ def ring_figures(bench, sizes):
         key = record["op"], record["bytes"], record["lanes"]
         if record["gb_per_s"] > best.get(key, record)["gb_per_s"] or key not in best:
             best[key] = record
-    return best
 
 
 def latency(bench):
@@ -205,21 +217,30 @@ def pieces(bench):
     if bench.small:
         plans = ((64, 16 * KIB), (500, 16 * KIB))
     for count, piece in plans:
-        size = count * piece
-        ms, rounds = (500, 3) if size < GIB else (1500, 2)
-        # The whole has been checked by other rows; pieces are, with every gap between them.
-        whole = bench.tcpx("cuda", (size,), lanes, "--no-verify", ms=ms, rounds=rounds)
-        cut = bench.tcpx("cuda", (size,), lanes, "--pieces", count, ms=ms, rounds=rounds)
-        for op in ("write", "read"):
-            name = f"{op.upper()} {count:,} x {size_name(piece)}"
-            record = cut[op, size]
-            bench.table.least(name, rate(record), "contiguous", rate(whole[op, size]), 0.8)
-            longest, usual = record["post_us"]["max"] / 1e3, record["post_us"]["p50"] / 1e3
-            bench.table.add(f"{name}: post", f"{usual:.2f} ms, longest {longest:.2f}", "", "", "< 20 ms",
-                            "ok" if longest < 20 else "LOW")
+        bench.attempt(f"{count:,} x {size_name(piece)}", pieces_of, count, piece, lanes)
+
+
+def pieces_of(bench, count, piece, lanes):
+    size = count * piece
+    ms, rounds = (500, 3) if size < GIB else (1500, 2)
+    # The whole has been checked by other rows; pieces are, with every gap between them.
+    whole = bench.tcpx("cuda", (size,), lanes, "--no-verify", ms=ms, rounds=rounds)
+    cut = bench.tcpx("cuda", (size,), lanes, "--pieces", count, ms=ms, rounds=rounds)
+    for op in ("write", "read"):
+        name = f"{op.upper()} {count:,} x {size_name(piece)}"
+        record = cut[op, size]
+        bench.table.least(name, rate(record), "contiguous", rate(whole[op, size]), 0.8)
+        longest, usual = record["post_us"]["max"] / 1e3, record["post_us"]["p50"] / 1e3
+        bench.table.add(f"{name}: post", f"{usual:.2f} ms, longest {longest:.2f}", "", "", "< 20 ms",
+                        "ok" if longest < 20 else "LOW")
 
 
 def neighbours(bench):
+    bench.attempt("neighbours", beside_neighbours)
+    bench.attempt("two pairs of processes", two_pairs)
+
+
+def beside_neighbours(bench):
     command = [bench.build / "bench/tcpx_gpu_neighbours", "--bytes", "4M" if bench.small else "64M", "--seconds",
                0.2 if bench.small else 1]
     library = find_library("libcublas.so.*")
@@ -227,7 +248,6 @@ def neighbours(bench):
         command += ["--cublas", library]
     for line in run(command, accept=(0, 1)).splitlines():
         neighbour_row(bench.table, json.loads(line))
-    two_pairs(bench)
 
 
 def neighbour_row(table, row):
@@ -329,14 +349,14 @@ def nixl(bench):
         plans = [("UCX tcp", ["--sizes", "4K,1M", "--pieces", "16K", "--rounds", "1", "--seconds", "0.05", "--backends", "TCPX"],
                   False)]
     for name, more, tuned in plans:
-        try:
-            output = run([sys.executable, ROOT / "bench/nixl_bench.py", "--memory", "cuda", "--json", "-", "--plugin-dir",
-                          bench.build / "plugins/nixl", *more], env=env)
-        except Trouble as trouble:
-            bench.table.add(f"beside {name}", str(trouble), verdict="FAILED")
-            continue
-        for record in json.loads(output[output.index('{\n "schema"'):])["records"]:
-            nixl_row(bench.table, record, name, tuned)
+        bench.attempt(f"beside {name}", nixl_of, more, env, name, tuned)
+
+
+def nixl_of(bench, more, env, name, tuned):
+    output = run([sys.executable, ROOT / "bench/nixl_bench.py", "--memory", "cuda", "--json", "-", "--plugin-dir",
+                  bench.build / "plugins/nixl", *more], env=env)
+    for record in json.loads(output[output.index('{\n "schema"'):])["records"]:
+        nixl_row(bench.table, record, name, tuned)
 
 
 def nixl_row(table, record, name, tuned):
@@ -369,10 +389,7 @@ def main():
         bench.table.section = name
         began = time.monotonic()
         print(f"== {name}", file=sys.stderr, flush=True)
-        try:
-            globals()[name](bench)
-        except (Trouble, KeyError, ValueError) as trouble:
-            bench.table.add(name, f"{type(trouble).__name__}: {trouble}", verdict="FAILED")
+        bench.attempt(name, globals()[name])
         print(f"== {name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         if arguments.json:  # after each: the time on such a machine may end before the last
             pathlib.Path(arguments.json).write_text(json.dumps(bench.table.rows, indent=1) + "\n")

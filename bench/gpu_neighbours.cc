@@ -643,6 +643,8 @@ class Gemm {
 // The peer's memory is the host's: kernels of another process would take turns with this one's.
 void scenario_gemm(const Settings& settings) {
   if (settings.cublas.empty()) return skip("a user's matrix products", "no cuBLAS (--cublas FILE)");
+  if (std::getenv("TCPX_TEST_CUDA_LIBRARY") != nullptr)
+    return skip("a user's matrix products", "the tests' driver has no kernels of cuBLAS");
   Rig rig(settings, 1, false);
   const Cuda& cuda = rig.load_cuda();
   const Gemm gemm(cuda, settings.cublas);
