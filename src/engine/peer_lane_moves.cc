@@ -47,10 +47,9 @@ bool PeerLane::land(RxChunk* chunk) {
 }
 
 void PeerLane::look_at_moves_soon() {
-  if (moves_.run_by_hand())
-    loop_.make_hot(lane_->source_index());
-  else
-    loop_.make_waiting(lane_->source_index());
+  if (moves_.run_by_hand()) return loop_.make_hot(lane_->source_index());
+  loop_.make_waiting(lane_->source_index());
+  if (moves_.running() > 0) loop_.move_begun();
 }
 
 Work PeerLane::advance_idle() {

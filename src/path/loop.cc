@@ -18,8 +18,8 @@ void sleep_until_clock(Nanos when) {
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   std::unique_ptr<Loop> loop(new Loop(settings));
   if (settings.movers != nullptr)
-    loop->mover_ =
-        settings.movers->make(settings.own_thread_only ? MoverFor::kBeside : MoverFor::kStreams);
+    loop->mover_ = settings.movers->make(
+        settings.own_thread_only ? MoverFor::kBeside : MoverFor::kStreams, *loop);
   if (Status status = loop->events_.open(); !status) return status;
   Status started = loop->thread_.start([raw = loop.get()] { raw->thread_main(); });
   if (started) *out = std::move(loop);
@@ -31,6 +31,7 @@ Loop::Loop(const Settings& settings)
 
 Loop::~Loop() {
   stop();
+  if (mover_ != nullptr) mover_->tell_nobody();
   // Whoever waited for moves has given up on them: the slots they use must not be freed.
   if (awaits_moves()) (void)mover_.release();
 }
@@ -110,7 +111,7 @@ void Loop::leave() {
   if (has_more()) (void)run_asked(&directly);
   if (settings_.drivers != nullptr) settings_.drivers->leave();
   asleep_.store(true);
-  bool pending = has_pending() || awaits_moves();
+  bool pending = has_pending() || (awaits_moves() && !tells());
   inside_.leave();
   drive_mu_.unlock();
   bool wanted = thread_wants_.exchange(false);
@@ -167,9 +168,12 @@ void Loop::run_late_commands() {
 
 Loop::Found Loop::step() {
   bool found = poll_once();
-  bool spin_on = spin_.polled(now_ns(), found, something_is_due());
-  if (found) return Found::kWork;
+  const Nanos now = now_ns();
   bool core_is_free = settings_.drivers == nullptr || settings_.drivers->may_spin();
+  // A move that has just begun is over before a sleep would be.
+  if (!found && core_is_free && now < move_due_ && awaits_moves()) return Found::kNothing;
+  bool spin_on = spin_.polled(now, found, something_is_due());
+  if (found) return Found::kWork;
   if (spin_on && core_is_free) return Found::kNothing;
   if (spin_on) spin_.begin_anew();
   return Found::kTimeToSleep;
@@ -208,6 +212,7 @@ bool Loop::nap(int timeout_ms) {
   if (!awaits_moves()) return poll_awake(timeout_ms);
   for (; timeout_ms > 0; timeout_ms -= tuning::kMoveMillis) {
     asleep_.store(true);
+    (void)tells();
     if (has_pending() || poll_awake(tuning::kMoveMillis)) return true;
     bool directly = false;
     if (run_asked(&directly) || finish_some()) return true;

@@ -145,7 +145,7 @@ class SlowMovers final : public Movers {
  public:
   SlowMovers(size_t slots, Nanos delay) : moves(slots, delay) {}
   Status admit(const void*, uint64_t, const Place&) override { return {}; }
-  std::unique_ptr<Mover> make(MoverFor use) override {
+  std::unique_ptr<Mover> make(MoverFor use, MoveWatcher&) override {
     return std::make_unique<SlowMover>(moves, use);
   }
 
