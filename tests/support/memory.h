@@ -107,10 +107,14 @@ class SparseMemory final : public Memory {
   }
 };
 
+// "cuda" or "cuda:N": memory of a GPU, on the driver that fake_cuda.h chooses.
+std::unique_ptr<Memory> allocate_device(const std::string& kind, uint64_t size, uint64_t skew);
+
 // The allocator table: kinds by name.
 inline std::unique_ptr<Memory> allocate(const std::string& kind, uint64_t size, uint64_t skew = 0) {
   if (kind == "host") return std::make_unique<HostMemory>(size, skew);
   if (kind == "sparse") return std::make_unique<SparseMemory>(size);
+  if (kind.starts_with("cuda")) return allocate_device(kind, size, skew);
   throw std::runtime_error("no such memory kind: " + kind);
 }
 
