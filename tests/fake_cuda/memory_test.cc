@@ -33,6 +33,17 @@ TEST_F(Memories, FreeingWaitsForWhatIsUnderWay) {
   EXPECT_EQ(host[0], 4);
 }
 
+TEST_F(Memories, AContextTakesItsMemoryAlong) {
+  const uint64_t before = fake().device_bytes(0);
+  Context other = nullptr;
+  ASSERT_EQ(cu("cuCtxCreate_v2", &other, 0, 0), 0);
+  const uint64_t address = device_memory(4096);
+  EXPECT_EQ(fake().device_bytes(0), before + 4096);
+  ASSERT_EQ(cu("cuCtxDestroy_v2", other), 0);
+  EXPECT_EQ(fake().device_bytes(0), before);
+  EXPECT_EQ(cu("cuMemFree_v2", address), kInvalidValue);
+}
+
 TEST_F(Memories, PoolMemoryIsFreedInStreamOrder) {
   Stream stream = make_stream();
   uint8_t* host = pinned(4096);

@@ -13,6 +13,7 @@ struct Races : FakeDriver {
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     FakeDriver::SetUp();
+    if (IsSkipped()) return;
   }
 
   // Copies out of device memory, and looks when `wait` says that it may.
