@@ -7,11 +7,6 @@ namespace tcpx::test {
 
 namespace {
 
-bool wants_real_cuda() {
-  const char* which = std::getenv("TCPX_TEST_CUDA");
-  return which != nullptr && std::string(which) == "real";
-}
-
 void find_functions(Cuda* c) {
   auto find = [c](const char* name, auto** out) {
     *out = c->function<std::remove_pointer_t<std::remove_reference_t<decltype(*out)>>>(name);
@@ -65,6 +60,11 @@ Cuda::Device open_device(int device) {
 }
 
 }  // namespace
+
+bool wants_real_cuda() {
+  const char* which = std::getenv("TCPX_TEST_CUDA");
+  return which != nullptr && std::string(which) == "real";
+}
 
 const Cuda& cuda() {
   static const Cuda& only = *load_cuda();

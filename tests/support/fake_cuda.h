@@ -63,6 +63,7 @@ struct Cuda {
   }
 };
 
+bool wants_real_cuda();  // TCPX_TEST_CUDA says so
 // Loaded at the first call, which throws if there is none.
 const Cuda& cuda();
 // Its primary context is retained at the first call; a device that no test asks for gets none.
