@@ -1,4 +1,4 @@
-// Memory a test registers, by kind. A new kind is one more subclass and one more line in
+// Memory a test registers, by kind. A new kind (GPU) is one more subclass and one more line in
 // allocate(): tests only use store() and load().
 #pragma once
 
@@ -107,15 +107,14 @@ class SparseMemory final : public Memory {
   }
 };
 
-// Of a GPU; support/device_memory.cc.
-std::unique_ptr<Memory> allocate_device(int device, uint64_t size, uint64_t skew);
+// "cuda" or "cuda:N": memory of a GPU, on the driver that fake_cuda.h chooses.
+std::unique_ptr<Memory> allocate_device(const std::string& kind, uint64_t size, uint64_t skew);
 
 // The allocator table: kinds by name.
 inline std::unique_ptr<Memory> allocate(const std::string& kind, uint64_t size, uint64_t skew = 0) {
   if (kind == "host") return std::make_unique<HostMemory>(size, skew);
-  if (kind == "cuda") return allocate_device(0, size, skew);
-  if (kind == "cuda:1") return allocate_device(1, size, skew);
   if (kind == "sparse") return std::make_unique<SparseMemory>(size);
+  if (kind.starts_with("cuda")) return allocate_device(kind, size, skew);
   throw std::runtime_error("no such memory kind: " + kind);
 }
 
