@@ -66,14 +66,13 @@ size_t PeerLane::stop_if(Mine&& mine) {
   size_t moving = 0;
   window_.each([&](ChunkOut& entry) {
     if (!mine(entry.transfer, entry.transfer_id)) return;
-    if ((entry.landing != nullptr && entry.landing->move != 0) ||
+    if ((entry.landing != nullptr && entry.landing->state == RxChunk::State::kPlacing) ||
         (entry.frame != nullptr && entry.frame->move != 0)) {
       ++moving;  // a move cannot be called back
       return;
     }
-    if (entry.landing != nullptr && !entry.landing->discard) {
-      entry.landing->discard = true;
-      entry.landing->refusal = TCPX_CANCELLED;
+    if (entry.landing != nullptr && entry.landing->state == RxChunk::State::kLanding) {
+      entry.landing->drop(TCPX_CANCELLED);
       shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
     }
     if (entry.landing != nullptr && entry.landing->slot == nullptr && lane_->holds(entry.landing)) {
@@ -106,15 +105,14 @@ size_t PeerLane::revoke(uint64_t region) {
   size_t moving = 0;
   lane_->each_receiving([&](RxChunk* chunk) {
     if (!names(chunk->pieces)) return;
-    if (!chunk->discard) {
-      chunk->discard = true;
-      chunk->refusal = TCPX_STALE_REGION;
+    if (chunk->state == RxChunk::State::kLanding) {
+      chunk->drop(TCPX_STALE_REGION);
       shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
     }
     if (chunk->slot == nullptr && lane_->holds(chunk)) ++moving;
   });
   moves_.each_placing([&](RxChunk* chunk) {
-    if (chunk->move != 0 && names(chunk->pieces)) ++moving;
+    if (chunk->state == RxChunk::State::kPlacing && names(chunk->pieces)) ++moving;
   });
   chunk_frames_.each([&](TxFrame* frame) {
     if (frame->header.type != wire::FrameType::kData || !names(frame->pieces)) return;

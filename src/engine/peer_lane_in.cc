@@ -30,9 +30,9 @@ tcpx_code PeerLane::resolve(const wire::Header& header, std::span<const wire::Pi
 }
 
 void PeerLane::write_head(RxChunk* chunk) {
-  chunk->refusal = resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE,
-                           {&chunk->destination, &chunk->place, &chunk->regions});
-  chunk->discard = chunk->refusal != TCPX_OK;
+  const tcpx_code code = resolve(chunk->header, chunk->pieces, TCPX_REMOTE_WRITE,
+                                 {&chunk->destination, &chunk->place, &chunk->regions});
+  if (code != TCPX_OK) chunk->drop(code);
 }
 
 void PeerLane::write_done(RxChunk* chunk, tcpx_code code) {
@@ -87,6 +87,7 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
     return peer_error(TCPX_PROTOCOL_ERROR,
                       strf("more than {} writes outstanding on one lane", writes_in_));
   RxChunk* chunk = chunks_.take();
+  chunk->state.step(RxChunk::State::kHead);
   chunk->header = header;
   Status status;
   if (header.is_notice()) {
@@ -101,7 +102,7 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
     drop_chunk(chunk);
     return status;
   }
-  wants_slot_ = !header.is_notice() && !chunk->discard && !land(chunk);
+  wants_slot_ = chunk->state == RxChunk::State::kHead && !land(chunk);
   if (wants_slot_) {  // it comes again: resume_reading()
     if (!is_write) data_comes_later(header);
     drop_chunk(chunk);
@@ -116,6 +117,7 @@ Status PeerLane::on_head(const wire::Header& header, std::span<const wire::Piece
 Status PeerLane::on_payload(RxChunk* chunk, const wire::Trailer& trailer) {
   payload_received_ += chunk->header.payload_bytes;
   if (chunk->header.is_notice()) {
+    chunk->state.step(RxChunk::State::kArrived);
     notice_received(chunk);
     return {};
   }

@@ -39,14 +39,13 @@ void PeerLane::queue_notice(TxFrame* frame, std::shared_ptr<Notice> notice) {
 // lanes together hold no more than the inbox has room for.
 void PeerLane::notice_head(RxChunk* chunk) {
   uint64_t bytes = chunk->header.payload_bytes;
-  if (!peer_.notices_in().fits(bytes)) {
-    chunk->refusal = TCPX_LIMIT;  // for ever
-  } else if (bytes > kFirstMessageBytes) {
+  if (!peer_.notices_in().fits(bytes)) return chunk->drop(TCPX_LIMIT);  // for ever
+  if (bytes > kFirstMessageBytes) {
     chunk->reserved = peer_.notices_in().reserve(bytes);
-    if (!chunk->reserved) chunk->refusal = TCPX_BUSY;  // for now
+    if (!chunk->reserved) return chunk->drop(TCPX_BUSY);  // for now
   }
-  chunk->discard = chunk->refusal != TCPX_OK;
-  if (!chunk->discard && bytes > 0) extend_landing(chunk);
+  chunk->state.step(RxChunk::State::kLanding);
+  if (bytes > 0) extend_landing(chunk);
 }
 
 void PeerLane::extend_landing(RxChunk* chunk) {
@@ -66,7 +65,7 @@ void PeerLane::notice_received(RxChunk* chunk) {
     ack.type = wire::FrameType::kNotifyAck;
     ack.transfer = chunk->header.transfer;
     ack.status = static_cast<uint16_t>(
-        chunk->discard
+        chunk->refusal != TCPX_OK
             ? verdict_of(chunk->refusal)
             : peer_.notices_in().arrived(chunk->header.transfer, std::move(chunk->message),
                                          std::exchange(chunk->reserved, false)));
@@ -108,7 +107,7 @@ void PeerLane::notice_behind_received(RxChunk* chunk) {
 
 wire::NoticeVerdict PeerLane::take_notice_behind(RxChunk* chunk) {
   if (!moves_.none_placing() || bye_sent_) return wire::NoticeVerdict::kNotNow;
-  if (chunk->discard) return verdict_of(chunk->refusal);
+  if (chunk->refusal != TCPX_OK) return verdict_of(chunk->refusal);
   if (!behind_.placed.are(chunk->header.transfer, chunk->header.chunk))
     return wire::NoticeVerdict::kNotNow;
   return peer_.notices_in().arrived_behind(std::move(chunk->message),

@@ -93,7 +93,7 @@ Status PeerLane::data_head(const wire::Header& header, RxChunk* chunk) {
   entry->landing = chunk;
   if (entry->transfer == nullptr) {  // cancelled meanwhile
     shared_.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
-    chunk->discard = true;
+    chunk->drop(TCPX_CANCELLED);
     return {};
   }
   const Plan& plan = entry->transfer->plan;

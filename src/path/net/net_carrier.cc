@@ -172,6 +172,7 @@ Status NetCarrier::try_accept() {
   proof_chunk_.slot = proof_in_.slot;
   proof_chunk_.landing = {{proof_in_.slot, proof_in_.proof.size()}};
   proof_chunk_.regions.assign(settings_.mover->slot_extent(proof_in_.slot));
+  for (auto step : {RxChunk::State::kHead, RxChunk::State::kLanding}) proof_chunk_.state.step(step);
   receive_.add(&proof_chunk_);
   if (Status status = receive_.poll(*this); !status) return status;
   say(wire::NetStep::kReady);

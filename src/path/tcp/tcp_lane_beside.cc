@@ -29,9 +29,11 @@ Status TcpLane::message_head() {
   if (carrier_ == nullptr)
     return peer_error(TCPX_PROTOCOL_ERROR, "a message for a carrier that does not exist here");
   message_.reset();
+  message_.state.step(RxChunk::State::kHead);
   message_.header = header_;
   message_.message.resize(header_.payload_bytes);
   message_.landing = {{message_.message.data(), message_.message.size()}};
+  message_.state.step(RxChunk::State::kLanding);
   chunk_ = &message_;
   phase_ = Phase::kPayload;
   payload_left_ = header_.payload_bytes;
