@@ -171,7 +171,10 @@ Status ChunksIn::serve_read(const wire::Header& header, std::span<const wire::Pi
   frame->header.payload_bytes = header.payload_bytes;
   frame->pieces.assign(pieces.begin(), pieces.end());
   core_.load.serving.fetch_add(1, std::memory_order_relaxed);
-  core_.queue_payload(frame, core_.stages(*frame));
+  if (core_.stages(*frame))
+    core_.into_slot(frame);
+  else
+    core_.lane->queue(frame);
   return {};
 }
 

@@ -38,6 +38,7 @@ void ChunksOut::deal(ChunkWork work) {
 }
 
 bool ChunksOut::take_dealt(ChunkWork* out) {
+  core_.assert_inside();
   if (!core_.load.dealt.load(std::memory_order_acquire)) return false;
   *out = std::move(dealt_);
   core_.load.dealt.store(false, std::memory_order_release);
@@ -87,7 +88,10 @@ uint64_t ChunksOut::send(ChunkWork work) {
   counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) notices_.write_sent(entry.transfer_id);
-  core_.queue_payload(frame, staged);
+  if (staged)
+    core_.into_slot(frame);
+  else
+    core_.lane->queue(frame);
   if (notice != nullptr) notices_.send_behind(std::move(notice), entry.transfer, entry.transfer_id);
   return frame->has_tail() ? bytes : 0;
 }

@@ -50,8 +50,7 @@ struct LaneCore {
   bool stages(const TxFrame& frame) const {
     return !frame.payload.empty() && (moves.stages(frame.place) || !lane->reaches(frame));
   }
-  void queue_payload(TxFrame* frame, bool staged) {
-    if (!staged) return lane->queue(frame);
+  void into_slot(TxFrame* frame) {
     moves.fill(frame);
     look_at_moves_soon();
   }

@@ -36,11 +36,13 @@ void TcpLane::fail(const Status& status) {
 }
 
 void TcpLane::on_failure(const Status& status) noexcept {
+  loop_.assert_inside();
   in_work_ = false;
   close(status);
 }
 
 void TcpLane::close(const Status& status) noexcept {
+  loop_.assert_inside();
   if (!open_) return;
   open_ = false;
   if (engaged_) loop_.engage(-1);

@@ -205,10 +205,12 @@ void TcpLane::set_hold(ReadHold why, bool on) {
 }
 
 void TcpLane::hold_reading(ReadHold why) {
+  loop_.assert_inside();
   if (open_) set_hold(why, true);
 }
 
 void TcpLane::resume_reading(ReadHold why) {
+  loop_.assert_inside();
   if (!open_ || !held(why)) return;
   set_hold(why, false);
   // The head that found no place is still to be handled.
