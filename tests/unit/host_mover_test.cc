@@ -26,9 +26,7 @@ Message make_message(uint64_t bytes, Cut plan, bool shuffled, std::mt19937_64& r
   m.content.resize(bytes);
   for (uint8_t& byte : m.content) byte = static_cast<uint8_t>(random());
   for (uint64_t at = 0; at < bytes;) {
-    uint64_t most = plan == Cut::kPages ? 4096
-                    : plan == Cut::kMtu ? 1448
-                                           : 1 + random() % 4096;
+    uint64_t most = plan == Cut::kPages ? 4096 : plan == Cut::kMtu ? 1448 : 1 + random() % 4096;
     uint32_t length = static_cast<uint32_t>(std::min<uint64_t>(most, bytes - at));
     uint64_t skew = plan == Cut::kPages ? 0 : random() % (4096 - length + 1);
     m.fragments.push_back({0, length, at});
