@@ -400,7 +400,7 @@ LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& hand
   return [settings, fd, net, index, key = peer.identity().session_key](Loop& loop, LaneSink& sink) {
     return std::make_unique<TcpLane>(
         loop, sink, std::move(*fd), settings,
-        net == nullptr ? nullptr : net->make_carrier(index, key.bytes(), loop.mover()));
+        net == nullptr ? nullptr : net->make_carrier(index, key.bytes(), loop));
   };
 }
 

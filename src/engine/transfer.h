@@ -118,6 +118,7 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   bool moving() const { return stage == Stage::kMoving; }
   // Posted, and neither failing nor cancelled.
   bool well() const { return stage == Stage::kMoving || stage == Stage::kNotifying; }
+  uint32_t first_left() const { return again.empty() ? next_chunk : again.back(); }
   uint32_t chunks_left() const {
     return static_cast<uint32_t>(again.size() + plan.chunks.size()) - next_chunk;
   }

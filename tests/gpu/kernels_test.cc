@@ -27,7 +27,7 @@ class Kernels : public ::testing::Test {
     const char* which = std::getenv("TCPX_TEST_CUDA");
     if (which == nullptr || std::string(which) != "real") GTEST_SKIP() << "needs a GPU";
     ASSERT_NE(gpu::kernel_image(), nullptr) << "built without nvcc";
-    cuda_detail::use_device(&cuda_detail::the_cuda(), 0);
+    (void)cuda_device(0);
     CudaScope scope(0);
     auto load = cuda().function<int(Module*, const void*)>("cuModuleLoadData");
     auto find = cuda().function<int(Function*, Module, const char*)>("cuModuleGetFunction");
@@ -51,10 +51,10 @@ class Kernels : public ::testing::Test {
             .function<int(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                           unsigned, Cuda::Stream, void**, void**)>("cuLaunchKernel");
     void* parameters[] = {&pieces};
-    cuda().check(start(kernel, blocks, 1, 1, gpu::kThreadsPerBlock, 1, 1, 0, cuda().each[0].stream,
+    cuda().check(start(kernel, blocks, 1, 1, gpu::kThreadsPerBlock, 1, 1, 0, cuda_device(0).stream,
                        parameters, nullptr),
                  "cuLaunchKernel");
-    cuda().check(cuda().stream_synchronize(cuda().each[0].stream), "the kernel");
+    cuda().check(cuda().stream_synchronize(cuda_device(0).stream), "the kernel");
   }
 
   // As begin_out and begin_in of the mover cut them: several launches where one does not take all.
