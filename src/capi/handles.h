@@ -17,6 +17,8 @@ namespace tcpx {
 
 template <class T>
 class Handles {
+  struct Slot;
+
  public:
   Handles() = default;
   Handles(const Handles&) = delete;
@@ -48,8 +50,8 @@ class Handles {
 
    private:
     friend class Handles;
-    explicit Use(typename Handles::Slot* slot) : slot_(slot) {}
-    typename Handles::Slot* slot_ = nullptr;
+    explicit Use(Slot* slot) : slot_(slot) {}
+    Slot* slot_ = nullptr;
   };
   Use use(uint64_t handle) {
     Slot* slot = find_slot(index_of(handle));
@@ -177,7 +179,7 @@ class Handles {
       if (place.load() != nullptr) continue;
       auto made = std::make_unique<Block>();
       Block* none = nullptr;
-      if (place.compare_exchange_strong(none, made.get())) made.release();
+      if (place.compare_exchange_strong(none, made.get())) (void)made.release();
     } while (!used_.compare_exchange_weak(index, index + 1));
     return index;
   }
