@@ -108,10 +108,8 @@ class SparseMemory final : public Memory {
   }
 };
 
-<<<<<<< HEAD
 // "cuda" or "cuda:N": memory of a GPU, on the driver that fake_cuda.h chooses.
 std::unique_ptr<Memory> allocate_device(const std::string& kind, uint64_t size, uint64_t skew);
-=======
 // Address space of any size over one piece of memory that is mapped again and again: byte x is byte
 // x mod kPeriod. For the content of a source; two chunks at different places within 8 GiB never
 // begin alike, for the period has no factor in common with their sizes but the page.
@@ -144,7 +142,6 @@ class RepeatedMemory final : public Memory {
     std::memcpy(bytes, host() + offset, length);
   }
 };
->>>>>>> main
 
 // The allocator table: kinds by name.
 inline std::unique_ptr<Memory> allocate(const std::string& kind, uint64_t size, uint64_t skew = 0) {
