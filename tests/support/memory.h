@@ -110,6 +110,7 @@ class SparseMemory final : public Memory {
 
 // "cuda" or "cuda:N": memory of a GPU, on the driver that fake_cuda.h chooses.
 std::unique_ptr<Memory> allocate_device(const std::string& kind, uint64_t size, uint64_t skew);
+
 // Address space of any size over one piece of memory that is mapped again and again: byte x is byte
 // x mod kPeriod. For the content of a source; two chunks at different places within 8 GiB never
 // begin alike, for the period has no factor in common with their sizes but the page.
@@ -147,11 +148,8 @@ class RepeatedMemory final : public Memory {
 inline std::unique_ptr<Memory> allocate(const std::string& kind, uint64_t size, uint64_t skew = 0) {
   if (kind == "host") return std::make_unique<HostMemory>(size, skew);
   if (kind == "sparse") return std::make_unique<SparseMemory>(size);
-<<<<<<< HEAD
   if (kind.starts_with("cuda")) return allocate_device(kind, size, skew);
-=======
   if (kind == "repeated") return std::make_unique<RepeatedMemory>(size);
->>>>>>> main
   throw std::runtime_error("no such memory kind: " + kind);
 }
 
