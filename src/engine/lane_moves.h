@@ -36,7 +36,10 @@ class LaneMoves {
 
   // ---- in ----
   // Where the chunk, resolved, is to land.
-  void land_in_place(RxChunk* chunk) { chunk->landing = chunk->destination; }
+  void land_in_place(RxChunk* chunk) {
+    chunk->landing = chunk->destination;
+    chunk->state.step(RxChunk::State::kLanding);
+  }
   bool land_in_slot(RxChunk* chunk);  // false: none is free
   // Whether asking again for one is worth while.
   bool may_receive() const { return staged() == 0 || starved_of(kReceive) != staged(); }

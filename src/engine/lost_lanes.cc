@@ -7,14 +7,15 @@
 
 namespace tcpx {
 
-void LostLanes::lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
-                     std::vector<ChunkWork> reads) {
+void LostLanes::lost(
+    PeerLane& lane, const Status& status, UnconfirmedWrites writes,
+    std::vector<ChunkWork> reads) {  // NOLINT(*-unnecessary-value-param): taken over
   bool last, up = false;
   Status why = status;
   {
     PeerLock lock(state_);
     // None is dealt to a lane that is no longer open.
-    if (ChunkWork dealt; lane.take_dealt(&dealt))
+    if (ChunkWork dealt; lane.out().take_dealt(&dealt))
       peer_.transfers().take_back(lock, dealt, lane.index());
     if (const PathRefusal* refusal = lock->session.refusal_stands(now_ns())) why = refusal->status;
     lock.tell_changed();
@@ -56,7 +57,7 @@ bool LostLanes::next_frame(wire::Header* out) {
   if (news.kind == LaneLedger::News::Kind::kQuestion) return true;
   out->type = wire::FrameType::kLaneDownAck;
   if (news.lane < lock->lanes.size() && lock->lanes[news.lane]) {
-    const NoticesBrought& brought = lock->lanes[news.lane]->notices_brought();
+    const NoticesBrought& brought = lock->lanes[news.lane]->notices().brought();
     out->aux = brought.count;
     out->transfer = brought.delivered;
   }

@@ -40,6 +40,10 @@ struct Plan {
   uint64_t pieces = 0;  // as given
 
   bool uses(uint64_t region) const;
+  // Of a WRITE's chunk: where its bytes are read from. They may have to pass through a slot.
+  PlaceMask needs_slots(uint32_t chunk) const {
+    return op == TCPX_WRITE ? mask_of(chunks[chunk].local) : 0;
+  }
   void local_memory(const Chunk& chunk, std::vector<iovec>* out, PartRegions* in) const;
   void remote_pieces(const Chunk& chunk, std::vector<wire::Piece>* out) const;
 };

@@ -71,13 +71,13 @@ void Scheduler::remove_all() {
 
 // ---- chunks --------------------------------------------------------------------------------
 
-bool Scheduler::next(uint32_t lane, ChunkWork* out, LaneBits* wake) {
+bool Scheduler::next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits* wake) {
   if (queue_.empty()) waiting_.store(false, std::memory_order_relaxed);
   if (queue_.empty()) return false;
   const bool in_turn = striping_ == Striping::kRoundRobin && open_lanes().count() > 1;
   if (in_turn ? !has_turn(lane, wake) : lanes_[lane]->held() > 0 && left_to_others(lane, wake))
     return false;
-  if (!find_transfer(lane)) return false;
+  if (!find_transfer(lane, starved)) return false;
   if (in_turn) pass_turn();
   *out = hand_out(queue_[turn_], lane);
   if (!out->transfer->has_work()) leave_queue(turn_);
@@ -94,10 +94,12 @@ bool Scheduler::has_turn(uint32_t lane, LaneBits* wake) {
 }
 
 // Moves turn_ to the next transfer that this lane may carry.
-bool Scheduler::find_transfer(uint32_t lane) {
+bool Scheduler::find_transfer(uint32_t lane, PlaceMask starved) {
   for (size_t tried = 0; tried < queue_.size(); ++tried) {
     turn_ = turn_ + 1 < queue_.size() ? turn_ + 1 : 0;
-    if (queue_[turn_]->lanes.has(lane)) return true;
+    const TransferState& t = *queue_[turn_];
+    if (!t.lanes.has(lane)) continue;
+    if (starved == 0 || (t.plan.needs_slots(t.first_left()) & starved) == 0) return true;
   }
   return false;
 }

@@ -42,8 +42,9 @@ class Scheduler {
   bool may_have_work() const { return waiting_.load(std::memory_order_acquire); }
 
   // ---- chunks ----
-  // The next one for this lane, and who else should ask. False: none now.
-  bool next(uint32_t lane, ChunkWork* out, LaneBits* wake);
+  // The next one for this lane, and who else should ask; none that needs a slot of a place of which
+  // the lane has none. False: none now.
+  bool next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits* wake);
   // Of a transfer that begins and has no other before it: an idle lane, from `lane` on, that is
   // given a chunk for which it need not come; kNoLane: none.
   uint32_t next_to_deal(const TransferState& transfer, uint32_t lane) const;
@@ -58,7 +59,7 @@ class Scheduler {
   bool has_turn(uint32_t lane, LaneBits* wake);
   void pass_turn() { turn_lane_ = turn_lane_ + 1 < lane_count_ ? turn_lane_ + 1 : 0; }
   bool left_to_others(uint32_t lane, LaneBits* wake) const;
-  bool find_transfer(uint32_t lane);
+  bool find_transfer(uint32_t lane, PlaceMask starved);
   void leave_queue(size_t at);
 
   const Striping striping_;

@@ -21,7 +21,8 @@ class Transfers {
   void wait(TransferState& transfer, Nanos deadline);
   // When it returns ok nobody touches the memory of the transfer any more, on either side.
   Status cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline);
-  // The same here, and it has no way to say that it failed.
+  // The same here, and it has no way to say that it failed. Those who wait for the transfer or for
+  // the peer's answers stop doing so, and nobody posts it any more.
   void release(const std::shared_ptr<TransferState>& transfer) noexcept;
   Status status_of(const TransferState& transfer);
   void end_all_now(const Status& status);
@@ -31,7 +32,8 @@ class Transfers {
   void finish_users_of(uint64_t region);
 
   // ---- from lanes, in their loops ----
-  bool next_chunk(PeerLane& lane, ChunkWork* out);
+  // `notices`: of that lane.
+  bool next_chunk(uint32_t lane, PlaceMask starved, const LaneNotices& notices, ChunkWork* out);
   void settle(const ChunkWork& work, tcpx_code code, const char* who);
   // This post of the transfer ends with that status when nothing of it is under way any more.
   void fail(const std::shared_ptr<TransferState>& transfer, uint64_t post, const Status& status);

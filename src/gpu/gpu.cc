@@ -64,23 +64,24 @@ Status Gpu::open(const CudaDriver& driver, int device, const GpuSettings& settin
 void Gpu::close() {
   std::unique_lock lock(mu_);
   closing_ = true;
-  changed_.notify_all();
+  wake();
   bool ended = wait_until(changed_, lock, deadline_after(now_ns(), 2 * kLongestClose),
                           [&] { return ended_; });
   lock.unlock();
   if (ended && thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
 }
 
-Gpu::Part Gpu::take_part() {
+Gpu::Part Gpu::take_part(MoveWatcher& watcher) {
   std::lock_guard lock(mu_);
   if (parts_ == settings_.loops) return {};
   Part part;
   part.of_each = slots_of_each_;
   part.slots = staging_ + uint64_t{2} * parts_ * slots_of_each_ * settings_.slot;
-  part.queue = std::make_shared<MoveQueue>(&marks_[parts_]);
+  part.queue = std::make_shared<MoveQueue>(&marks_[parts_], watcher);
   queues_.push_back(part.queue);
   ++parts_;
-  queues_changed_.fetch_add(1, std::memory_order_release);
+  queues_changed_.fetch_add(1, std::memory_order_seq_cst);
+  wake();
   return part;
 }
 

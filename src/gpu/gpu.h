@@ -47,9 +47,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     uint32_t of_each = 0;
     std::shared_ptr<MoveQueue> queue;
   };
-  Part take_part();  // once per loop; none left: of_each is 0
+  Part take_part(MoveWatcher& watcher);  // once per loop; none left: of_each is 0
   void wake() {
-    if (asleep_.load(std::memory_order_seq_cst)) wake_thread();
+    if (asleep_.load(std::memory_order_seq_cst) != 0) wake_thread();
   }
   bool lost() const { return lost_.load(std::memory_order_acquire); }
   std::string lost_why() const;
@@ -83,11 +83,12 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   cu::Result submit_copies(const MoveJob& job, cu::Stream stream);
   cu::Result submit_kernels(const MoveJob& job, cu::Stream stream);
   bool under_way() const;
+  bool tell(bool all);
   void watch(Nanos now);
   void lose(const std::string& why);
   void sleep();
   // Anybody's.
-  void wake_thread();
+  void wake_thread() noexcept;
 
   const CudaDriver& cuda_;
   const int device_;
@@ -109,14 +110,14 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::mutex mu_;
   std::condition_variable changed_;
   // Guarded by mu_:
-  bool opened_ = false, ended_ = false, woken_ = false;
+  bool opened_ = false, ended_ = false;
   Status opening_;
   std::vector<std::shared_ptr<MoveQueue>> queues_;
   uint32_t parts_ = 0;  // taken
 
   std::atomic<bool> closing_{false};
   std::atomic<uint32_t> queues_changed_{0};
-  std::atomic<bool> asleep_{false};
+  std::atomic<uint32_t> asleep_{0};  // what the thread sleeps on
   std::atomic<bool> lost_{false};
   std::string lost_why_;  // before lost_
   Counts counts_;
@@ -130,6 +131,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   };
   Progress progress_[kLanes];
   bool kernels_held_ = false;
+  Nanos awake_until_ = 0;  // for what may come next
+  Nanos told_all_ = 0;
   Pieces pieces_;
 };
 

@@ -13,10 +13,10 @@ constexpr uint64_t kNumber = (uint64_t{1} << kDeviceShift) - 1;
 
 }  // namespace
 
-GpuMover::GpuMover(const OpenGpus& gpus, bool stages_host)
-    : gpus_(gpus), host_(HostMover::for_streams(stages_host)) {}
+GpuMover::GpuMover(const OpenGpus& gpus, MoveWatcher& watcher, bool stages_host)
+    : gpus_(gpus), watcher_(watcher), host_(HostMover::for_streams(stages_host)) {}
 
-GpuMover::~GpuMover() {
+void GpuMover::tell_nobody() noexcept {
   for (auto& part : parts_)
     if (part != nullptr && part->of.queue != nullptr) part->of.queue->close();
 }
@@ -29,7 +29,7 @@ GpuMover::Part* GpuMover::part_of(const Place& place) {
   if (parts_.size() <= place.device) parts_.resize(place.device + 1);
   auto part = std::make_unique<Part>();
   part->gpu = gpu;
-  part->of = gpu->take_part();
+  part->of = gpu->take_part(watcher_);
   part->taken.resize(2 * part->of.of_each);
   part->busy.resize(2 * part->of.of_each);
   part->free[0] = part->free[1] = part->of.of_each;
@@ -119,6 +119,15 @@ MoveState GpuMover::look(uint64_t ticket, std::string* why) {
       part.of.queue->look(static_cast<uint32_t>(ticket & kNumber), part.gpu->lost(), why);
   if (state == MoveState::kFailed && why->empty()) *why = part.gpu->lost_why();
   return state;
+}
+
+// Asked after the watcher has said that it does not look: either the GPU's thread sees that, or we
+// see here that it sleeps.
+bool GpuMover::tells() {
+  if (host_.staged() != 0) return false;
+  for (auto& part : parts_)
+    if (part != nullptr && part->of.queue != nullptr) part->gpu->wake();
+  return true;
 }
 
 }  // namespace tcpx::gpu

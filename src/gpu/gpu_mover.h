@@ -33,8 +33,8 @@ class OpenGpus {
 
 class GpuMover final : public Mover {
  public:
-  GpuMover(const OpenGpus& gpus, bool stages_host);
-  ~GpuMover() override;
+  GpuMover(const OpenGpus& gpus, MoveWatcher& watcher, bool stages_host);
+  ~GpuMover() override { GpuMover::tell_nobody(); }
 
   PlaceMask staged() const override { return gpus_.staged(); }
   size_t free_slots(SlotUse use, const Place& place) override;
@@ -47,6 +47,8 @@ class GpuMover final : public Mover {
                     const Place& place) override;
   uint64_t begin_unpack(const Unpacking& what) override { return host_.begin_unpack(what); }
   MoveState look(uint64_t ticket, std::string* why) override;
+  bool tells() override;
+  void tell_nobody() noexcept override;
 
  private:
   // This loop's part of a GPU.
@@ -64,6 +66,7 @@ class GpuMover final : public Mover {
   uint64_t begin(bool out, std::span<const iovec> memory, const Place& place, uint8_t* slot);
 
   const OpenGpus& gpus_;
+  MoveWatcher& watcher_;
   HostMover host_;
   std::vector<std::unique_ptr<Part>> parts_;  // by device
 };

@@ -17,9 +17,9 @@ GpuMovers::~GpuMovers() {
 Status GpuMovers::admit(const void* base, uint64_t length, const Place& place) {
   if (place.is_host()) return {};
   if (!settings_.enabled)
-    return bad_call(
-        TCPX_UNSUPPORTED,
-        strf("this is memory of {}, and GPU memory is switched off (option gpu_memory)", place.text()));
+    return bad_call(TCPX_UNSUPPORTED,
+                    strf("this is memory of {}, and GPU memory is switched off (option gpu_memory)",
+                         place.text()));
   Place found;
   if (Status status = detect_place(base, length, &found); !status) return status;
   if (found != place)
@@ -52,10 +52,10 @@ Status GpuMovers::open(uint16_t device, Gpu** out) {
   return {};
 }
 
-std::unique_ptr<Mover> GpuMovers::make(MoverFor use) {
-  if (use == MoverFor::kBeside || !settings_.enabled) return host_.make(use);
+std::unique_ptr<Mover> GpuMovers::make(MoverFor use, MoveWatcher& watcher) {
+  if (use == MoverFor::kBeside || !settings_.enabled) return host_.make(use, watcher);
   loops_.fetch_add(1);
-  return std::make_unique<GpuMover>(open_, settings_.stages_host);
+  return std::make_unique<GpuMover>(open_, watcher, settings_.stages_host);
 }
 
 std::vector<std::string> GpuMovers::describe() const {

@@ -22,7 +22,7 @@ class GpuMovers final : public Movers {
   ~GpuMovers() override;
 
   Status admit(const void* base, uint64_t length, const Place& place) override;
-  std::unique_ptr<Mover> make(MoverFor use) override;
+  std::unique_ptr<Mover> make(MoverFor use, MoveWatcher& watcher) override;
   std::vector<std::string> describe() const;  // a line per GPU
 
  private:

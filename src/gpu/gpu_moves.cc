@@ -1,12 +1,9 @@
 // The thread of a GPU at work: moves out of the queues of all loops into streams, and an eye on
 // what becomes of them.
-#include <sched.h>
-
 #include <algorithm>
 
-#include "base/caught.h"
+#include "base/futex.h"
 #include "base/text.h"
-#include "base/wait.h"
 #include "gpu/gpu.h"
 
 namespace tcpx::gpu {
@@ -22,7 +19,13 @@ constexpr Nanos kLookAfter = kMilli;
 // A kernel that has not ended by then waits for a GPU that others hold: the copy engine serves
 // meanwhile.
 constexpr Nanos kKernelHeld = 300 * kMicro;
-constexpr Nanos kBetweenLooks = 150;
+constexpr Nanos kBetweenLooks = 100;
+// Moves of less than this are somebody's latency, and the next is likely to follow: the thread
+// stays awake for it as long as loops do. Larger ones come as a stream, which a sleep of 5 us now
+// and then does not hold up; awake all the time the thread took 0.1 s of CPU per GB and side at 10
+// GB/s.
+constexpr uint64_t kSmall = 64u << 10;
+constexpr Nanos kAwakeForStream = 10 * kMicro;
 
 constexpr bool is_kernel(Lane lane) {
   return lane == Lane::kKernelOut || lane == Lane::kKernelIn;
@@ -31,21 +34,31 @@ constexpr bool is_kernel(Lane lane) {
 }  // namespace
 
 void Gpu::serve() {
-  Nanos idle_since = 0;
   while (!closing_.load(std::memory_order_acquire)) {
     if (queues_changed_.load(std::memory_order_acquire) != served_version_) take_queues();
-    if (begin_some()) {
-      idle_since = 0;
-      continue;
-    }
+    if (begin_some()) continue;
     const Nanos now = now_ns();
     watch(now);
-    if (idle_since == 0) idle_since = now;
-    if (now - idle_since < settings_.spin)
+    const bool look_often = tell(now - told_all_ > kLookAfter);
+    if (look_often || now < awake_until_)
       relax(kBetweenLooks);
     else
       sleep();
   }
+}
+
+// Loops that do not look by themselves hear of what is over; `all`: those that wait for anything,
+// so that they see their deadlines. Whether one of them waits still.
+bool Gpu::tell(bool all) {
+  bool waits = false;
+  if (all) told_all_ = now_ns();
+  for (auto& queue : served_) {
+    const bool news = queue->has_news(), under_way = queue->under_way() && !lost();
+    if ((!news && !under_way && !lost()) || !queue->unwatched()) continue;
+    waits |= under_way;
+    if (news || all) queue->tell();
+  }
+  return waits;
 }
 
 void Gpu::take_queues() {
@@ -69,9 +82,7 @@ bool Gpu::begin_some() {
 
 bool Gpu::takes_kernel(const MoveJob& job) const {
   if (gather_ == nullptr || kernels_held_ || job.memory.size() <= kFewPieces) return false;
-  uint64_t bytes = 0;
-  for (const iovec& part : job.memory) bytes += part.iov_len;
-  return bytes / job.memory.size() < kLongPiece;
+  return job.bytes / job.memory.size() < kLongPiece;
 }
 
 void Gpu::begin(MoveQueue& queue, MoveJob& job) {
@@ -91,7 +102,9 @@ void Gpu::begin(MoveQueue& queue, MoveJob& job) {
   job.mark = queue.next_mark(job.lane);
   const cu::Result marked = cuda_.stream_write_value32(
       stream, reinterpret_cast<cu::Pointer>(queue.word(job.lane)), job.mark, 0);
-  const Nanos took = now_ns() - from;
+  const Nanos now = now_ns(), took = now - from;
+  const bool small = job.bytes <= kSmall;
+  awake_until_ = std::max(awake_until_, now + (small ? settings_.spin : kAwakeForStream));
   if (took > counts_.longest_call.load(std::memory_order_relaxed))
     counts_.longest_call.store(took, std::memory_order_relaxed);
   counts_.moves.fetch_add(1, std::memory_order_relaxed);
@@ -143,10 +156,8 @@ cu::Result Gpu::submit_kernels(const MoveJob& job, cu::Stream stream) {
 }
 
 bool Gpu::under_way() const {
-  return std::any_of(served_.begin(), served_.end(), [](const auto& queue) {
-    return queue->under_way(Lane::kCopyOut) || queue->under_way(Lane::kCopyIn) ||
-           queue->under_way(Lane::kKernelOut) || queue->under_way(Lane::kKernelIn);
-  });
+  return std::any_of(served_.begin(), served_.end(),
+                     [](const auto& queue) { return queue->under_way(); });
 }
 
 // A stream in which something is under way and nothing has moved for a while is asked why: an error
@@ -187,26 +198,19 @@ void Gpu::lose(const std::string& why) {
 // Asleep first, then look: who pushes either sees that we sleep and wakes us, or we see what it has
 // pushed. With moves under way only for as long as an error may go unseen.
 void Gpu::sleep() {
-  asleep_.store(true, std::memory_order_seq_cst);
-  const bool something = std::any_of(served_.begin(), served_.end(),
-                                     [](const auto& queue) { return queue->next() != nullptr; });
-  if (!something) {
-    std::unique_lock lock(mu_);
-    auto woken = [this] {
-      return woken_ || closing_ ||
-             queues_changed_.load(std::memory_order_relaxed) != served_version_;
-    };
-    const bool waits = under_way() && !lost();
-    (void)wait_until(changed_, lock, waits ? now_ns() + kLookAfter : kNever, woken);
-    woken_ = false;
-  }
-  asleep_.store(false, std::memory_order_seq_cst);
+  asleep_.store(1, std::memory_order_seq_cst);
+  const bool something =
+      closing_.load(std::memory_order_seq_cst) ||
+      queues_changed_.load(std::memory_order_seq_cst) != served_version_ ||
+      std::any_of(served_.begin(), served_.end(), [](const auto& queue) {
+        return queue->next() != nullptr || (queue->under_way() && queue->unwatched());
+      });
+  if (!something) futex_wait(&asleep_, 1, under_way() && !lost() ? kLookAfter : kNever);
+  asleep_.store(0, std::memory_order_seq_cst);
 }
 
-void Gpu::wake_thread() {
-  std::lock_guard lock(mu_);
-  woken_ = true;
-  changed_.notify_all();
+void Gpu::wake_thread() noexcept {
+  if (asleep_.exchange(0, std::memory_order_seq_cst) != 0) futex_wake(&asleep_);
 }
 
 }  // namespace tcpx::gpu

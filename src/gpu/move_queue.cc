@@ -1,5 +1,7 @@
 #include "gpu/move_queue.h"
 
+#include <utility>
+
 namespace tcpx::gpu {
 
 uint32_t MoveQueue::push(bool out, std::span<const iovec> memory, uint8_t* slot, Nanos now) {
@@ -9,6 +11,8 @@ uint32_t MoveQueue::push(bool out, std::span<const iovec> memory, uint8_t* slot,
   free_.pop_back();
   job.out = out;
   job.slot = slot;
+  job.bytes = 0;
+  for (const iovec& part : memory) job.bytes += part.iov_len;
   job.pushed = now;
   job.state.store(MoveJob::State::kQueued, std::memory_order_relaxed);
   const uint32_t place = pushed_.load(std::memory_order_relaxed);
@@ -40,6 +44,32 @@ MoveState MoveQueue::look(uint32_t at, bool lost, std::string* why) {
 MoveJob* MoveQueue::next() {
   if (taken_ == pushed_.load(std::memory_order_acquire)) return nullptr;
   return &jobs_[ring_[taken_ % kJobs].load(std::memory_order_relaxed)];
+}
+
+bool MoveQueue::under_way() const {
+  for (size_t i = 0; i < kLanes; ++i)
+    if (under_way(static_cast<Lane>(i))) return true;
+  return false;
+}
+
+bool MoveQueue::has_news() {
+  bool any = false;
+  for (size_t i = 0; i < kLanes; ++i) {
+    const uint32_t now = reached(static_cast<Lane>(i));
+    any |= now != std::exchange(seen_[i], now);
+  }
+  return any;
+}
+
+void MoveQueue::tell() noexcept {
+  telling_.store(true, std::memory_order_seq_cst);
+  if (!closed_.load(std::memory_order_seq_cst)) watcher_.look_now();
+  telling_.store(false, std::memory_order_release);
+}
+
+void MoveQueue::close() noexcept {
+  closed_.store(true, std::memory_order_seq_cst);
+  while (telling_.load(std::memory_order_seq_cst)) pause_cpu();
 }
 
 }  // namespace tcpx::gpu

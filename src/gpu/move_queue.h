@@ -32,6 +32,7 @@ struct MoveJob {
   bool out = false;  // of the GPU's memory, into the slot
   std::vector<iovec> memory;
   uint8_t* slot = nullptr;
+  uint64_t bytes = 0;
   Nanos pushed = 0;
 
   // The GPU's thread's, until `state` says otherwise.
@@ -51,7 +52,7 @@ class MoveQueue {
   // More than slots of both uses: a job has a slot while it lasts.
   static constexpr uint32_t kJobs = 128;
 
-  explicit MoveQueue(Marks* marks) : marks_(marks) {
+  MoveQueue(Marks* marks, MoveWatcher& watcher) : marks_(marks), watcher_(watcher) {
     free_.reserve(kJobs);
     for (uint32_t i = kJobs; i > 0; --i) free_.push_back(i - 1);
   }
@@ -61,7 +62,8 @@ class MoveQueue {
   // `lost`: the GPU does nothing any more.
   MoveState look(uint32_t job, bool lost, std::string* why);
   // Nobody will look any more. What is under way goes on; what was not begun is not begun.
-  void close() { closed_.store(true, std::memory_order_release); }
+  // When it returns the watcher is not told anything any more.
+  void close() noexcept;
 
   // ---- the GPU's thread ----
   MoveJob* next();  // the oldest one; nullptr: none
@@ -73,18 +75,26 @@ class MoveQueue {
     return std::atomic_ref<uint32_t>(marks_->reached[index(lane)]).load(std::memory_order_acquire);
   }
   bool closed() const { return closed_.load(std::memory_order_acquire); }
+  bool under_way() const;
+  // Whether somebody has to be told what ends here.
+  bool unwatched() const { return !closed() && !watcher_.looks(); }
+  // Something has ended since the last time.
+  bool has_news();
+  void tell() noexcept;
 
  private:
   static size_t index(Lane lane) { return static_cast<size_t>(lane); }
 
   Marks* const marks_;
+  MoveWatcher& watcher_;
   std::array<MoveJob, kJobs> jobs_;
   std::array<std::atomic<uint32_t>, kJobs> ring_{};
   std::vector<uint32_t> free_;           // the loop's
   std::atomic<uint32_t> pushed_{0};      // by the loop
   alignas(64) uint32_t taken_ = 0;       // by the GPU's thread
   std::array<uint32_t, kLanes> last_{};  // marks given
-  std::atomic<bool> closed_{false};
+  std::array<uint32_t, kLanes> seen_{};  // marks reached
+  std::atomic<bool> closed_{false}, telling_{false};
 };
 
 }  // namespace tcpx::gpu

@@ -123,7 +123,7 @@ Status HostMovers::admit(const void*, uint64_t, const Place& place) {
                                          place.text()));
 }
 
-std::unique_ptr<Mover> HostMovers::make(MoverFor use) {
+std::unique_ptr<Mover> HostMovers::make(MoverFor use, MoveWatcher&) {
   if (use == MoverFor::kStreams)
     return stages_ ? std::make_unique<HostMover>(HostMover::for_streams(true)) : nullptr;
   return std::make_unique<HostMover>(HostMover::Shape{kSlotsBeside, stages_, kStepBeside});

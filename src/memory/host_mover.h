@@ -68,7 +68,7 @@ class HostMovers final : public Movers {
  public:
   explicit HostMovers(bool stages) : stages_(stages) {}
   Status admit(const void* base, uint64_t length, const Place& place) override;
-  std::unique_ptr<Mover> make(MoverFor use) override;
+  std::unique_ptr<Mover> make(MoverFor use, MoveWatcher&) override;
 
  private:
   const bool stages_;

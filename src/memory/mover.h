@@ -38,6 +38,18 @@ struct Unpacking {
   Place place{};
 };
 
+// Who begins moves and looks at them: a loop.
+class MoveWatcher {
+ public:
+  // Whether it looks by itself now. Any thread.
+  virtual bool looks() const noexcept = 0;
+  // Has it look. Any thread; takes no lock, and waits for nothing.
+  virtual void look_now() noexcept = 0;
+
+ protected:
+  ~MoveWatcher() = default;
+};
+
 class Mover {
  public:
   virtual ~Mover() = default;
@@ -71,6 +83,11 @@ class Mover {
   // Moves go on only while they are looked at, a little each time: whoever has one looks again at
   // once, and no other thread is in the memory between two looks.
   virtual bool by_hand() const { return false; }
+  // Called when the watcher does not look any more by itself, with moves under way. True: it is
+  // told when one is over, and once in a while; false: it has to look.
+  virtual bool tells() { return false; }
+  // The watcher is about to go.
+  virtual void tell_nobody() noexcept {}
 };
 
 // What a loop's lanes do with their payload: it goes through their streams, or beside them through
@@ -85,7 +102,8 @@ class Movers {
   // it cannot be moved.
   virtual Status admit(const void* base, uint64_t length, const Place& place) = 0;
   // kStreams: null where lanes reach all that is served by themselves.
-  virtual std::unique_ptr<Mover> make(MoverFor use) = 0;
+  // `watcher` outlives the mover.
+  virtual std::unique_ptr<Mover> make(MoverFor use, MoveWatcher& watcher) = 0;
 };
 
 }  // namespace tcpx

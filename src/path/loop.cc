@@ -18,8 +18,8 @@ void sleep_until_clock(Nanos when) {
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   std::unique_ptr<Loop> loop(new Loop(settings));
   if (settings.movers != nullptr)
-    loop->mover_ =
-        settings.movers->make(settings.own_thread_only ? MoverFor::kBeside : MoverFor::kStreams);
+    loop->mover_ = settings.movers->make(
+        settings.own_thread_only ? MoverFor::kBeside : MoverFor::kStreams, *loop);
   if (Status status = loop->events_.open(); !status) return status;
   Status started = loop->thread_.start([raw = loop.get()] { raw->thread_main(); });
   if (started) *out = std::move(loop);
@@ -31,6 +31,7 @@ Loop::Loop(const Settings& settings)
 
 Loop::~Loop() {
   stop();
+  if (mover_ != nullptr) mover_->tell_nobody();
   // Whoever waited for moves has given up on them: the slots they use must not be freed.
   if (awaits_moves()) (void)mover_.release();
 }
@@ -71,18 +72,29 @@ void Loop::thread_main() {
 // the second try_lock succeeds.
 bool Loop::take_as_thread() {
   thread_watches_.store(true);
-  while (Nanos look = thread_.stopping() ? 0 : lease_.next_look(now_ns())) {
-    sleep_until_clock(look);
-    thread_wakes_.fetch_add(1, std::memory_order_relaxed);
-  }
-  bool taken = drive_mu_.try_lock();
-  if (!taken) {
-    thread_wants_.store(true);
+  bool taken = false;
+  do {
+    while (Nanos look = thread_.stopping() ? 0 : lease_.next_look(now_ns())) {
+      sleep_until_clock(look);
+      thread_wakes_.fetch_add(1, std::memory_order_relaxed);
+    }
     taken = drive_mu_.try_lock();
-  }
+    if (!taken) {
+      thread_wants_.store(true);
+      taken = drive_mu_.try_lock();
+    }
+  } while (taken && gives_back_for_lease());
   thread_watches_.store(false);
   if (taken) thread_drives_.store(true, std::memory_order_relaxed);
   return taken;
+}
+
+// Between our look at the lease and the lock another may have begun, if this thread was kept from
+// running.
+bool Loop::gives_back_for_lease() {
+  if (thread_.stopping() || !lease_.holds(now_ns())) return false;
+  drive_mu_.unlock();
+  return true;
 }
 
 void Loop::drive_as_thread() {
@@ -110,7 +122,7 @@ void Loop::leave() {
   if (has_more()) (void)run_asked(&directly);
   if (settings_.drivers != nullptr) settings_.drivers->leave();
   asleep_.store(true);
-  bool pending = has_pending() || awaits_moves();
+  bool pending = has_pending() || (awaits_moves() && !tells());
   inside_.leave();
   drive_mu_.unlock();
   bool wanted = thread_wants_.exchange(false);
@@ -167,9 +179,12 @@ void Loop::run_late_commands() {
 
 Loop::Found Loop::step() {
   bool found = poll_once();
-  bool spin_on = spin_.polled(now_ns(), found, something_is_due());
-  if (found) return Found::kWork;
+  const Nanos now = now_ns();
   bool core_is_free = settings_.drivers == nullptr || settings_.drivers->may_spin();
+  // A move that has just begun is over before a sleep would be.
+  if (!found && core_is_free && now < move_due_ && awaits_moves()) return Found::kNothing;
+  bool spin_on = spin_.polled(now, found, something_is_due());
+  if (found) return Found::kWork;
   if (spin_on && core_is_free) return Found::kNothing;
   if (spin_on) spin_.begin_anew();
   return Found::kTimeToSleep;
@@ -208,6 +223,7 @@ bool Loop::nap(int timeout_ms) {
   if (!awaits_moves()) return poll_awake(timeout_ms);
   for (; timeout_ms > 0; timeout_ms -= tuning::kMoveMillis) {
     asleep_.store(true);
+    (void)tells();
     if (has_pending() || poll_awake(tuning::kMoveMillis)) return true;
     bool directly = false;
     if (run_asked(&directly) || finish_some()) return true;

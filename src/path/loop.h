@@ -37,7 +37,7 @@
 
 namespace tcpx {
 
-class Loop : public LoopSources {
+class Loop final : public LoopSources, private MoveWatcher {
  public:
   struct Settings {
     Nanos spin = 200 * kMicro;   // idle spinning before sleep, at most
@@ -87,6 +87,11 @@ class Loop : public LoopSources {
   void wake(uint32_t source_index);
   // Makes a driving thread look at its stop condition.
   void nudge();
+  // A move that its mover does not make by hand has begun, in the exclusive section.
+  void move_begun() {
+    assert_inside();
+    move_due_ = now_ns() + tuning::kMoveSpin;
+  }
   // Whether somebody drives it and does not sleep: then it costs nothing to wake a source.
   bool awake() const { return !asleep_.load(std::memory_order_relaxed); }
 
@@ -107,8 +112,14 @@ class Loop : public LoopSources {
   enum class Found { kWork, kNothing, kTimeToSleep };
 
   explicit Loop(const Settings& settings);
+  // ---- MoveWatcher ----
+  bool looks() const noexcept override { return awake(); }
+  void look_now() noexcept override { nudge(); }
+  // Once we are asleep: whether we are told when a move is over.
+  bool tells() { return mover_ != nullptr && mover_->tells(); }
   void thread_main();
   bool take_as_thread();
+  bool gives_back_for_lease();
   void drive_as_thread();
   bool others_may_drive() const { return !settings_.own_thread_only || thread_.stopped(); }
   template <class Stop>
@@ -142,7 +153,8 @@ class Loop : public LoopSources {
   std::atomic<bool> thread_drives_{false};
   std::atomic<int> callers_wanting_{0};  // callers the thread gives way to
 
-  SpinBudget spin_;  // in the exclusive section only
+  SpinBudget spin_;     // in the exclusive section only
+  Nanos move_due_ = 0;  // the same
 
   std::atomic<uint64_t> sleeps_{0}, thread_wakes_{0};
 };

@@ -39,6 +39,9 @@ inline constexpr Nanos kAskedFor = kMilli;
 inline constexpr size_t kMostAsked = 4;
 // Epoll is asked every so many rounds all the same; more often where other sources may wait.
 inline constexpr uint32_t kRoundsPerEpollAlone = 8, kRoundsPerEpoll = 2;
+// After a move has begun a loop polls for this long whatever its budget: 4 KiB to or from a GPU
+// take 7 us, 512 KiB 17, and several of those follow each other.
+inline constexpr Nanos kMoveSpin = 100 * kMicro;
 // Who waits for a move is asked this often where the loop sleeps: a move is mostly over within the
 // time a loop spins.
 inline constexpr int kMoveMillis = 1;

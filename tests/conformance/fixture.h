@@ -86,7 +86,8 @@ class Conformance : public ::testing::TestWithParam<Case> {
   // A peer that has not met our engine yet.
   Remote& make_peer(const Options& more = {}) {
     peers_.push_back(
-        std::make_unique<Remote>(GetParam().placement, row().engine_options(more), row().memory));
+        std::make_unique<Remote>(GetParam().placement, row().engine_options(more),
+                                 row().peer_memory != nullptr ? row().peer_memory : row().memory));
     return *peers_.back();
   }
   Remote& connected_peer(const Options& more = {}) {

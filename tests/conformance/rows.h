@@ -18,6 +18,12 @@ inline std::string conformance_plugin() {
   return other != nullptr ? other : TCPX_TEST_EMULATOR_PATH;
 }
 
+// A machine with one GPU has no other.
+inline const char* lacks_two_gpus() {
+  const char* which = std::getenv("TCPX_TEST_CUDA");
+  return which != nullptr && std::string(which) == "real" ? "needs a second GPU" : nullptr;
+}
+
 struct Row {
   std::string name;
   std::string path;
@@ -26,7 +32,8 @@ struct Row {
   uint64_t chunk;
   Options options;
   std::vector<std::pair<const char*, const char*>> environment = {};  // of both processes
-  const char* excluded = nullptr;  // the reason why this row does not run here
+  const char* excluded = nullptr;     // the reason why this row does not run here
+  const char* peer_memory = nullptr;  // where that is of another kind
 
   Options engine_options(const Options& more = {}) const {
     Options own = {{"lanes", std::to_string(lanes)},
@@ -54,6 +61,20 @@ inline const std::vector<Row>& rows() {
       {"tcp_host_2threads", "tcp", "host", 3, 1 << 20, {{"io_threads", "2"}}},
       // Out of memory into a slot and back, as memory that lanes cannot touch.
       {"tcp_host_staged", "tcp", "host", 3, 256 << 10, {{"staging", "host"}}},
+      // GPU memory, on the fake driver or (TCPX_TEST_CUDA=real) on a GPU: copies are asynchronous
+      // and really happen later, bytes pass through pinned slots.
+      {"tcp_cuda_1lane", "tcp", "cuda", 1, 512 << 10, {}},
+      {"tcp_cuda_4lanes", "tcp", "cuda", 4, 64 << 10, {{"io_threads", "3"}}},
+      // Two slots for each way, for all lanes of a loop; chunks larger than a slot.
+      {"tcp_cuda_few_slots",
+       "tcp",
+       "cuda",
+       3,
+       256 << 10,
+       {{"gpu_staging", "1M"}, {"gpu_slot", "64K"}, {"io_threads", "2"}}},
+      {"tcp_cuda_to_host", "tcp", "cuda", 2, 256 << 10, {}, {}, nullptr, "host"},
+      {"tcp_host_to_cuda", "tcp", "host", 2, 256 << 10, {}, {}, nullptr, "cuda"},
+      {"tcp_cuda_to_other", "tcp", "cuda", 2, 512 << 10, {}, {}, lacks_two_gpus(), "cuda:1"},
       // The emulator takes host memory for device memory: scattered fragments, unpacked by the CPU.
       {"net_host_1lane", "net", "host", 1, 512 << 10, {}, {{"TCPX_EMU_FRAGMENTS", "mixed"}}},
       {"net_host_4lanes",

@@ -19,6 +19,7 @@ struct Kernels : FakeDriver {
   Stream stream = nullptr;
   void SetUp() override {
     FakeDriver::SetUp();
+    if (IsSkipped()) return;
     ASSERT_EQ(cu("cuModuleLoadData", &module, &kImage), 0);
     stream = make_stream();
   }
@@ -84,6 +85,7 @@ struct BadKernels : Kernels {
   void* gather = nullptr;
   void SetUp() override {
     Kernels::SetUp();
+    if (IsSkipped()) return;
     slot = pinned(4096);
     memory = device_memory(4096);
     gather = kernel("tcpx_gather");

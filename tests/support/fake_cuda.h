@@ -9,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../emu/fake_cuda/fake_cuda.h"
@@ -43,8 +44,6 @@ struct Cuda {
     Context context = nullptr;
     Stream stream = nullptr;
   };
-  std::vector<Device> each;
-
   // Any other function of the driver's, by its exported name.
   template <class F>
   F* function(const char* name) const {
@@ -64,97 +63,47 @@ struct Cuda {
   }
 };
 
-// Loads it at the first call, which throws if there is none; whoever forks before it is a process
-// of its own.
-inline const Cuda& cuda();
+bool wants_real_cuda();  // TCPX_TEST_CUDA says so
+// Loaded at the first call, which throws if there is none.
+const Cuda& cuda();
+// Its primary context is retained at the first call; a device that no test asks for gets none.
+const Cuda::Device& cuda_device(int device);
+// The test has released or reset its primary context: the next one to ask retains it anew.
+void forget_cuda_device(int device);
 
-// The calls of a scope are the test's own: the fake neither counts them nor has them fail. The
-// device's primary context is current in it.
+// The calls of a scope are the test's own: the fake neither counts them nor has them fail.
+class Aside {
+ public:
+  Aside() {
+    if (cuda().fake != nullptr) before_ = cuda().fake->set_aside(true);
+  }
+  ~Aside() {
+    if (cuda().fake != nullptr) cuda().fake->set_aside(before_);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+ private:
+  bool before_ = false;
+};
+
+// And the device's primary context is current in it.
 class CudaScope {
  public:
-  explicit CudaScope(int device) : CudaScope(cuda(), device) {}
-  CudaScope(const Cuda& on, int device) : cuda_(on) {
-    if (cuda_.fake != nullptr) before_ = cuda_.fake->set_aside(true);
-    cuda_.check(cuda_.ctx_push(cuda_.each[static_cast<size_t>(device)].context), "cuCtxPush");
+  explicit CudaScope(int device) {
+    cuda().check(cuda().ctx_push(cuda_device(device).context), "cuCtxPushCurrent");
   }
   ~CudaScope() {
     Cuda::Context popped;
-    cuda_.ctx_pop(&popped);
-    if (cuda_.fake != nullptr) cuda_.fake->set_aside(before_);
+    cuda().ctx_pop(&popped);
   }
   CudaScope(const CudaScope&) = delete;
   CudaScope& operator=(const CudaScope&) = delete;
 
  private:
-  const Cuda& cuda_;
-  bool before_ = false;
+  Aside aside_;
 };
 
-namespace cuda_detail {
-
-inline bool wants_real_cuda() {
-  const char* which = std::getenv("TCPX_TEST_CUDA");
-  return which != nullptr && std::string(which) == "real";
-}
-
-inline void find_functions(Cuda* c) {
-  auto find = [c](const char* name, auto** out) {
-    *out = c->function<std::remove_pointer_t<std::remove_reference_t<decltype(*out)>>>(name);
-  };
-  find("cuInit", &c->init);
-  find("cuDeviceGetCount", &c->device_get_count);
-  find("cuDevicePrimaryCtxRetain", &c->primary_ctx_retain);
-  find("cuCtxPushCurrent_v2", &c->ctx_push);
-  find("cuCtxPopCurrent_v2", &c->ctx_pop);
-  find("cuMemAlloc_v2", &c->mem_alloc);
-  find("cuMemFree_v2", &c->mem_free);
-  find("cuStreamCreate", &c->stream_create);
-  find("cuStreamSynchronize", &c->stream_synchronize);
-  find("cuMemcpyHtoDAsync_v2", &c->copy_to_device);
-  find("cuMemcpyDtoHAsync_v2", &c->copy_to_host);
-  find("cuGetErrorString", &c->get_error_string);
-}
-
-inline Cuda* load_cuda() {
-  auto* c = new Cuda;
-  const char* file = wants_real_cuda() ? "libcuda.so.1" : TCPX_TEST_FAKE_CUDA_PATH;
-  c->library = ::dlopen(file, RTLD_NOW | RTLD_GLOBAL);
-  if (c->library == nullptr) throw std::runtime_error(::dlerror());
-  find_functions(c);
-  c->fake = static_cast<const FakeCuda*>(::dlsym(c->library, "fakeCuda"));
-  const bool before = c->fake != nullptr && c->fake->set_aside(true);
-  c->check(c->init(0), "cuInit");
-  c->check(c->device_get_count(&c->devices), "cuDeviceGetCount");
-  if (c->fake != nullptr) c->fake->set_aside(before);
-  c->each.resize(static_cast<size_t>(c->devices));
-  return c;
-}
-
-// A device that no test asks for gets no context.
-inline void use_device(Cuda* c, int device) {
-  if (device < 0 || device >= c->devices)
-    throw std::runtime_error("there is no GPU " + std::to_string(device));
-  Cuda::Device& use = c->each[static_cast<size_t>(device)];
-  if (use.context != nullptr) return;
-  const bool before = c->fake != nullptr && c->fake->set_aside(true);
-  c->check(c->primary_ctx_retain(&use.context, device), "cuDevicePrimaryCtxRetain");
-  {
-    CudaScope scope(*c, device);
-    c->check(c->stream_create(&use.stream, 1), "cuStreamCreate");
-  }
-  if (c->fake != nullptr) c->fake->set_aside(before);
-}
-
-inline Cuda& the_cuda() {
-  static Cuda& only = *load_cuda();
-  return only;
-}
-
-}  // namespace cuda_detail
-
-inline const Cuda& cuda() {
-  return cuda_detail::the_cuda();
-}
 // The table of the fake; null on the real driver.
 inline const FakeCuda* fake_cuda() {
   return cuda().fake;
@@ -168,7 +117,6 @@ class DeviceMemory final : public Memory {
 
   explicit DeviceMemory(uint64_t size, int device = 0, uint64_t skew = 0)
       : device_(device), skew_(skew) {
-    cuda_detail::use_device(&cuda_detail::the_cuda(), device);
     size_ = size;
     CudaScope scope(device_);
     cuda().check(cuda().mem_alloc(&base_, size + skew + 2 * kGuard), "cuMemAlloc");
@@ -229,7 +177,7 @@ class DeviceMemory final : public Memory {
     guard_.fill(bytes.data(), length, 0);
     return bytes;
   }
-  Cuda::Stream stream() const { return cuda().each[static_cast<size_t>(device_)].stream; }
+  Cuda::Stream stream() const { return cuda_device(device_).stream; }
   void copy_in(uint64_t to, const void* bytes, uint64_t length) const {
     cuda().check(cuda().copy_to_device(to, bytes, length, stream()), "cuMemcpyHtoDAsync");
     cuda().check(cuda().stream_synchronize(stream()), "cuStreamSynchronize");

@@ -13,7 +13,7 @@ class NamesOnly final : public Movers {
     if (place.is_host() || place.device < 4) return {};
     return bad_call(TCPX_UNSUPPORTED, place.text() + " is not served");
   }
-  std::unique_ptr<Mover> make(MoverFor) override { return nullptr; }
+  std::unique_ptr<Mover> make(MoverFor, MoveWatcher&) override { return nullptr; }
 };
 
 constexpr size_t kHalf = 100'000;

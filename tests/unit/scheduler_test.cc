@@ -33,7 +33,7 @@ std::shared_ptr<TransferState> posted(uint32_t chunks, LaneBits lanes = LaneBits
 int ask(Scheduler& scheduler, Lanes& lanes, uint32_t lane, LaneBits* wake = nullptr) {
   ChunkWork work;
   LaneBits ignored;
-  if (!scheduler.next(lane, &work, wake != nullptr ? wake : &ignored)) return -1;
+  if (!scheduler.next(lane, 0, &work, wake != nullptr ? wake : &ignored)) return -1;
   lanes.loads[lane].in_flight.fetch_add(1);
   return static_cast<int>(work.chunk);
 }
@@ -78,17 +78,41 @@ TEST(Scheduler, ALaneCarriesOnlyWhatItMay) {
   EXPECT_EQ(only_second->in_flight, 1u);
 }
 
+// A WRITE out of a place of which the lane has no slot stays in the queue, where other lanes can
+// have it. READs, and what needs no slot, pass it.
+TEST(Scheduler, WhatNeedsASlotWaitsForOneAndHoldsUpNobody) {
+  Scheduler scheduler(Striping::kAdaptive);
+  Lanes lanes(2, scheduler);
+  const Place gpu{Place::Kind::kCuda, 1};
+  auto of_gpu = posted(1), of_host = posted(1), read = posted(1);
+  of_gpu->plan.op = of_host->plan.op = TCPX_WRITE;
+  read->plan.op = TCPX_READ;
+  of_gpu->plan.chunks[0].local = read->plan.chunks[0].local = gpu;
+  for (auto& transfer : {of_gpu, of_host, read}) scheduler.add(transfer);
+  ChunkWork work;
+  LaneBits wake;
+  int others = 0;
+  while (scheduler.next(0, mask_of(gpu), &work, &wake)) {
+    EXPECT_NE(work.transfer, of_gpu);
+    ++others;
+  }
+  EXPECT_EQ(others, 2);
+  EXPECT_FALSE(scheduler.next(0, mask_of(gpu), &work, &wake));
+  ASSERT_TRUE(scheduler.next(1, mask_of({Place::Kind::kCuda, 2}), &work, &wake));
+  EXPECT_EQ(work.transfer, of_gpu);
+}
+
 TEST(Scheduler, ChunksKnowWhetherOtherLanesCarryPartsToo) {
   Scheduler scheduler(Striping::kAdaptive);
   Lanes lanes(2, scheduler);
   ChunkWork work;
   LaneBits wake;
   scheduler.add(posted(2, LaneBits::only(1)));
-  ASSERT_TRUE(scheduler.next(1, &work, &wake));
+  ASSERT_TRUE(scheduler.next(1, 0, &work, &wake));
   EXPECT_FALSE(work.shared);
   scheduler.remove_all();
   scheduler.add(posted(2));
-  ASSERT_TRUE(scheduler.next(0, &work, &wake));
+  ASSERT_TRUE(scheduler.next(0, 0, &work, &wake));
   EXPECT_TRUE(work.shared);
 }
 
@@ -182,8 +206,8 @@ TEST(Scheduler, WhatComesBackGoesAgain) {
   scheduler.add(transfer);
   ChunkWork first, second;
   LaneBits wake;
-  ASSERT_TRUE(scheduler.next(0, &first, &wake));
-  ASSERT_TRUE(scheduler.next(0, &second, &wake));
+  ASSERT_TRUE(scheduler.next(0, 0, &first, &wake));
+  ASSERT_TRUE(scheduler.next(0, 0, &second, &wake));
   EXPECT_TRUE(scheduler.empty());
   scheduler.take_back(second, 0);  // it never left: as if it had not been handed out
   EXPECT_EQ(transfer->retries, 0u);
@@ -204,11 +228,11 @@ TEST(Scheduler, WhatFailsIsNotHandedOut) {
   scheduler.add(transfer);
   ChunkWork work;
   LaneBits wake;
-  ASSERT_TRUE(scheduler.next(0, &work, &wake));
+  ASSERT_TRUE(scheduler.next(0, 0, &work, &wake));
   scheduler.remove(*transfer);
   transfer->stage.step(TransferState::Stage::kFailing);
   scheduler.send_again(work);  // its lane is lost meanwhile
-  EXPECT_FALSE(scheduler.next(0, &work, &wake));
+  EXPECT_FALSE(scheduler.next(0, 0, &work, &wake));
   EXPECT_FALSE(transfer->queued);
 }
 

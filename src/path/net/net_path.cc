@@ -219,10 +219,11 @@ Status NetPath::bind_workers(const EngineOptions& options, const Log& log) {
 }
 
 std::unique_ptr<Carrier> NetPath::make_carrier(uint32_t lane, std::span<const uint8_t> session_key,
-                                               Mover* mover) const {
+                                               const Loop& loop) const {
   NetCarrierSettings settings;
   settings.plugin = plugin_;
-  settings.mover = mover;
+  settings.loop = &loop;
+  settings.mover = loop.mover();
   settings.memory_type = memory_type_;
   settings.device = devices_[lane % devices_.size()];
   settings.lane = lane;

@@ -19,9 +19,9 @@ class NetPath {
   // Loads the plugin and chooses devices. TCPX_PATH_UNAVAILABLE says why there is no net path.
   static Status create(const EngineOptions& options, const Log& log, std::unique_ptr<NetPath>* out);
 
-  // For lane `lane` of a session, with the mover of its loop; devices take turns.
+  // For lane `lane` of a session, in this loop; devices take turns.
   std::unique_ptr<Carrier> make_carrier(uint32_t lane, std::span<const uint8_t> session_key,
-                                        Mover* mover) const;
+                                        const Loop& loop) const;
   // One line for the log: file, version, devices, how memory is treated, effective settings.
   std::string describe() const;
   uint64_t request_bytes() const { return request_bytes_; }

@@ -45,6 +45,7 @@ TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
 TcpLane::~TcpLane() = default;
 
 Status TcpLane::start(std::shared_ptr<LoopSource> self, uint64_t owner) {
+  loop_.assert_inside();
   int one = 1;
   setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   if (settings_.same_host) {
@@ -69,6 +70,7 @@ Status TcpLane::start(std::shared_ptr<LoopSource> self, uint64_t owner) {
 // ---- events --------------------------------------------------------------------------------
 
 void TcpLane::on_events(uint32_t events) {
+  loop_.assert_inside();
   if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = true;
   if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) end_hint_ = true;
   // The peer has taken bytes: it is not silent, although it may have a long message to take before
@@ -80,6 +82,7 @@ void TcpLane::on_events(uint32_t events) {
 }
 
 void TcpLane::on_wake() {
+  loop_.assert_inside();
   // A few bytes in the middle of a payload are no event; whoever asks whether the peer is alive
   // (a ping wakes the lane) has to see them.
   if (event_bytes_ > 1) readable_ = true;
@@ -87,6 +90,7 @@ void TcpLane::on_wake() {
 }
 
 Work TcpLane::on_hot() {
+  loop_.assert_inside();
   if (!open_) return Work::kNone;
   Work idle = sink_.on_idle();
   Work beside = open_ && carrier_ != nullptr ? poll_carrier() : Work::kNone;
@@ -98,6 +102,7 @@ Work TcpLane::on_hot() {
 }
 
 bool TcpLane::on_spin() {
+  loop_.assert_inside();
   uint64_t before = counters_.bytes_in.load(std::memory_order_relaxed);
   readable_ = true;
   work();
@@ -126,6 +131,7 @@ void TcpLane::work() {
 }
 
 void TcpLane::flush(uint64_t budget_bytes) noexcept {
+  loop_.assert_inside();
   try {
     flush_or_throw(budget_bytes);
   } catch (...) {
@@ -161,6 +167,7 @@ void TcpLane::set_engaged() {
 // ---- sending -------------------------------------------------------------------------------
 
 uint32_t TcpLane::payload_credit() const {
+  loop_.assert_inside();
   Way way = way_.load(std::memory_order_relaxed);
   if (way == Way::kUnsettled) return 0;
   if (way == Way::kBeside) {
@@ -173,6 +180,7 @@ uint32_t TcpLane::payload_credit() const {
 }
 
 void TcpLane::queue(TxFrame* frame) {
+  loop_.assert_inside();
   frame->next = nullptr;
   frame->started = false;
   frame->beside = goes_beside(frame->header);
@@ -186,6 +194,7 @@ void TcpLane::queue(TxFrame* frame) {
 }
 
 bool TcpLane::unqueue(TxFrame* frame) {
+  loop_.assert_inside();
   if (frame->started) return false;
   TxFrame** link = &first_;
   TxFrame* previous = nullptr;
@@ -202,6 +211,7 @@ bool TcpLane::unqueue(TxFrame* frame) {
 }
 
 bool TcpLane::abandon(TxFrame* frame, tcpx_code reason) {
+  loop_.assert_inside();
   if (frame->beside) return false;  // the other end has a receive waiting for it
   uint64_t left = 0;
   for (size_t i = frame->next_payload; i < frame->payload.size(); ++i)
@@ -364,6 +374,7 @@ void TcpLane::frame_out(TxFrame* frame) {
 }
 
 void TcpLane::finish() {
+  loop_.assert_inside();
   finishing_ = true;
   flush(kLastTurn);
 }

@@ -40,22 +40,31 @@ class TcpLane final : public Lane, private CarrierHost {
   bool abandon(TxFrame* frame, tcpx_code reason) override;
   uint32_t payload_credit() const override;
   uint32_t sends_done_late() const override {
+    loop_.assert_inside();
     return carrier_ == nullptr ? 0 : carrier_->sends_done_late();
   }
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
   bool holds(const RxChunk* chunk) const override;
   void forget_region(uint64_t id) override;
   void peer_is_full() override {
+    loop_.assert_inside();
     if (carrier_ != nullptr) carrier_->peer_is_full();
   }
   void hold_reading(ReadHold why) override;
   void resume_reading(ReadHold why) override;
-  bool silent() const override { return silent_; }
+  bool silent() const override {
+    loop_.assert_inside();
+    return silent_;
+  }
   void flush(uint64_t budget_bytes) noexcept override;
   void finish() override;
   void close(const Status& status) noexcept override;
-  size_t moving() const override { return carrier_ == nullptr ? 0 : carrier_->moving(); }
+  size_t moving() const override {
+    loop_.assert_inside();
+    return carrier_ == nullptr ? 0 : carrier_->moving();
+  }
   void look_at_moves() override {
+    loop_.assert_inside();
     if (carrier_ != nullptr) carrier_->look_at_moves();
   }
   const char* path() const override;
@@ -97,6 +106,7 @@ class TcpLane final : public Lane, private CarrierHost {
   void payload_sent(TxFrame* frame) override;
   Status payload_arrived(RxChunk* chunk) override;
   tcpx_code move_failed(RxChunk* chunk, const std::string& why) override {
+    loop_.assert_inside();
     return sink_.on_move_failed(chunk, why);
   }
 

@@ -18,10 +18,12 @@ Status TcpLane::check_way() const {
 
 // The kernel reads and writes host memory wherever it lies.
 bool TcpLane::reaches(const TxFrame& frame) {
+  loop_.assert_inside();
   return !goes_beside(frame.header) || carrier_->reaches(frame);
 }
 
 bool TcpLane::reaches(const RxChunk& chunk) {
+  loop_.assert_inside();
   return !goes_beside(chunk.header) || carrier_->reaches(chunk);
 }
 
@@ -29,9 +31,11 @@ Status TcpLane::message_head() {
   if (carrier_ == nullptr)
     return peer_error(TCPX_PROTOCOL_ERROR, "a message for a carrier that does not exist here");
   message_.reset();
+  message_.state.step(RxChunk::State::kHead);
   message_.header = header_;
   message_.message.resize(header_.payload_bytes);
   message_.landing = {{message_.message.data(), message_.message.size()}};
+  message_.state.step(RxChunk::State::kLanding);
   chunk_ = &message_;
   phase_ = Phase::kPayload;
   payload_left_ = header_.payload_bytes;
@@ -41,6 +45,7 @@ Status TcpLane::message_head() {
 }
 
 void TcpLane::send_message(std::span<const uint8_t> bytes) {
+  loop_.assert_inside();
   if (!open_) return;
   auto message = std::make_unique<Message>();
   message->bytes.assign(bytes.begin(), bytes.end());
@@ -53,18 +58,21 @@ void TcpLane::send_message(std::span<const uint8_t> bytes) {
 }
 
 void TcpLane::carrier_settled(const Status& status) {
+  loop_.assert_inside();
   way_.store(status.ok() ? Way::kBeside : Way::kInStream);
   sink_.on_settled(status);
   loop_.make_hot(source_index_);
 }
 
 void TcpLane::payload_sent(TxFrame* frame) {
+  loop_.assert_inside();
   counters_.bytes_out.fetch_add(frame->header.payload_bytes, std::memory_order_relaxed);
   counters_.last_send.store(now_ns(), std::memory_order_relaxed);
   sink_.on_sent(frame);
 }
 
 Status TcpLane::payload_arrived(RxChunk* chunk) {
+  loop_.assert_inside();
   counters_.bytes_in.fetch_add(chunk->header.payload_bytes, std::memory_order_relaxed);
   counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
   return sink_.on_payload(chunk, {TCPX_OK, chunk->header.sequence});
@@ -98,19 +106,23 @@ std::string TcpLane::interface() const {
 }
 
 std::string TcpLane::stalled(Nanos now, Nanos patience) const {
+  loop_.assert_inside();
   return carrier_ == nullptr || !open_ ? std::string() : carrier_->stalled(now, patience);
 }
 
 void TcpLane::each_receiving(const std::function<void(RxChunk*)>& f) const {
+  loop_.assert_inside();
   if (chunk_ != nullptr && chunk_ != &message_) f(chunk_);
   if (carrier_ != nullptr) carrier_->each_receiving(f);
 }
 
 bool TcpLane::holds(const RxChunk* chunk) const {
+  loop_.assert_inside();
   return carrier_ != nullptr && carrier_->holds(chunk);
 }
 
 void TcpLane::forget_region(uint64_t id) {
+  loop_.assert_inside();
   if (carrier_ != nullptr && open_) carrier_->forget_region(id);
 }
 

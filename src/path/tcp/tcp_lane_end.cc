@@ -12,11 +12,10 @@ namespace tcpx {
 // The kernel takes no byte out of the stream that it could not place: what is left of the payload
 // is still there to be discarded.
 bool TcpLane::discard_unmapped() {
-  if (phase_ != Phase::kPayload || chunk_ == nullptr || chunk_ == &message_ || chunk_->discard)
+  if (phase_ != Phase::kPayload || chunk_ == nullptr || chunk_ == &message_ || chunk_->dropped())
     return false;
   if (payload_left_ == 0 || landing_at_ >= chunk_->landing.size()) return false;
-  chunk_->refusal = sink_.on_unmapped(chunk_, chunk_->landing[landing_at_].iov_base);
-  chunk_->discard = true;
+  chunk_->drop(sink_.on_unmapped(chunk_, chunk_->landing[landing_at_].iov_base));
   return true;
 }
 
@@ -37,11 +36,13 @@ void TcpLane::fail(const Status& status) {
 }
 
 void TcpLane::on_failure(const Status& status) noexcept {
+  loop_.assert_inside();
   in_work_ = false;
   close(status);
 }
 
 void TcpLane::close(const Status& status) noexcept {
+  loop_.assert_inside();
   if (!open_) return;
   open_ = false;
   if (engaged_) loop_.engage(-1);

@@ -79,7 +79,7 @@ ssize_t TcpLane::receive_some(size_t* asked) {
     bytes = table_.size() - table_got_;
     complete = !header_.has_payload();  // else payload follows, and we do not know where it goes
   } else if (phase_ == Phase::kPayload && payload_left_ > 0) {
-    if (chunk_->discard) {
+    if (chunk_->dropped()) {
       *asked = payload_left_;
       return discard_payload(fd_.get(), payload_left_);
     }
@@ -114,7 +114,7 @@ Status TcpLane::consume(size_t bytes) {
     size_t part = std::min<uint64_t>(bytes, payload_left_);
     payload_left_ -= part;
     bytes -= part;
-    if (!chunk_->discard) {
+    if (!chunk_->dropped()) {
       advance_landing(part);
       if (payload_left_ > 0 && landing_at_ == chunk_->landing.size()) {
         landing_at_ = 0;
@@ -205,10 +205,12 @@ void TcpLane::set_hold(ReadHold why, bool on) {
 }
 
 void TcpLane::hold_reading(ReadHold why) {
+  loop_.assert_inside();
   if (open_) set_hold(why, true);
 }
 
 void TcpLane::resume_reading(ReadHold why) {
+  loop_.assert_inside();
   if (!open_ || !held(why)) return;
   set_hold(why, false);
   // The head that found no place is still to be handled.

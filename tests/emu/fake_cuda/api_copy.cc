@@ -43,7 +43,7 @@ Point submit_work(Stream* stream, bool asynchronous, std::function<void()> work)
   op->kind = OpKind::kCopy;
   if (asynchronous && !is_aside()) op->hangs = planned_hang();
   op->work = std::move(work);
-  return submit(stream, std::move(op));
+  return stream->submit(std::move(op));
 }
 
 Point submit_copy(Stream* stream, bool asynchronous, const End& to, const End& from, size_t size) {

@@ -97,7 +97,7 @@ FAKE_CUDA_API cuMemFreeAsync(uint64_t address, void* handle) {
     Range gone;
     if (remove_range(address, false, &gone)) unmap_range(gone);
   };
-  submit(stream, std::move(op));
+  stream->submit(std::move(op));
   return kSuccess;
 }
 FAKE_CUDA_API cuMemGetInfo_v2(size_t* free, size_t* total) {

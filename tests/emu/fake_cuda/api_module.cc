@@ -87,7 +87,7 @@ FAKE_CUDA_API cuLaunchKernel(KernelHandle* kernel, unsigned grid_x, unsigned gri
   op->kind = OpKind::kKernel;
   op->work = bind(*kernel->kernel, params, grid_x, block_x);
   if (!op->work) return kInvalidValue;
-  submit(stream, std::move(op));
+  stream->submit(std::move(op));
   return kSuccess;
 }
 FAKE_CUDA_API cuLaunchHostFunc(void* handle, void (*todo)(void*), void* argument) {
@@ -96,6 +96,6 @@ FAKE_CUDA_API cuLaunchHostFunc(void* handle, void (*todo)(void*), void* argument
   if (stream == nullptr) return kInvalidHandle;
   auto op = std::make_unique<Op>();
   op->work = [todo, argument] { todo(argument); };
-  submit(stream, std::move(op));
+  stream->submit(std::move(op));
   return kSuccess;
 }

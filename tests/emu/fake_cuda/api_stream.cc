@@ -50,7 +50,7 @@ FAKE_CUDA_API cuStreamCreateWithPriority(Stream** stream, unsigned flags, int) {
 FAKE_CUDA_API cuStreamDestroy_v2(Stream* stream) {
   FAKE_CUDA_CALL(kInit);
   if (!is_open(stream) || stream->context->is_own(stream)) return kInvalidHandle;
-  return retire(stream), kSuccess;
+  return stream->close(), kSuccess;
 }
 FAKE_CUDA_API cuStreamGetCtx(void* handle, Context** context) {
   FAKE_CUDA_CALL(kContext);
@@ -78,7 +78,7 @@ FAKE_CUDA_API cuStreamWaitEvent(void* handle, Event* event, unsigned) {
   op->ready = [event, ticket = event->recorded] {
     return event->reached(ticket) || event->context->code() != 0;
   };
-  submit(stream, std::move(op));
+  stream->submit(std::move(op));
   return kSuccess;
 }
 FAKE_CUDA_API cuStreamWriteValue32_v2(void* handle, uint64_t address, uint32_t value,
@@ -92,7 +92,7 @@ FAKE_CUDA_API cuStreamWriteValue32_v2(void* handle, uint64_t address, uint32_t v
   op->work = [address, value] {
     with_word(address, [value](auto word) { word.store(value, std::memory_order_release); });
   };
-  submit(stream, std::move(op));
+  stream->submit(std::move(op));
   return kSuccess;
 }
 FAKE_CUDA_API cuStreamWaitValue32_v2(void* handle, uint64_t address, uint32_t value,
@@ -107,7 +107,7 @@ FAKE_CUDA_API cuStreamWaitValue32_v2(void* handle, uint64_t address, uint32_t va
     with_word(address, [&now](auto word) { now = word.load(std::memory_order_acquire); });
     return satisfied(now, value, flags);
   };
-  submit(stream, std::move(op));
+  stream->submit(std::move(op));
   return kSuccess;
 }
 
@@ -130,7 +130,7 @@ FAKE_CUDA_API cuEventRecord(Event* event, void* handle) {
     if (event->done.load(std::memory_order_relaxed) < ticket)
       event->done.store(ticket, std::memory_order_release);
   };
-  submit(stream, std::move(op));
+  stream->submit(std::move(op));
   return kSuccess;
 }
 FAKE_CUDA_API cuEventQuery(Event* event) {

@@ -56,7 +56,6 @@ void Call::follow_plan(Function& function) {
   if (planned.lock_ms != 0) hold_driver_lock(planned.lock_ms);
   if (Context* now = current_context(); planned.lose != 0 && now != nullptr) {
     now->lose(planned.lose);
-    now->device->worker.wake();
   }
   code = planned.fail;
 }

@@ -83,9 +83,7 @@ Context* make_context(Device* device) {
 
 void destroy_context(Context* context) {
   context->lose(kContextIsDestroyed);
-  for (Stream* stream : std::vector(context->streams)) stream->open = false;
-  context->streams.clear();
-  context->device->worker.wake();
+  for (Stream* stream : std::vector(context->streams)) stream->close();
   forget_ranges_of(context);
 }
 

@@ -37,7 +37,6 @@ struct Context {
 struct Device {
   int ordinal = 0;
   std::map<int, int> attributes;
-  Worker worker;
   Context* primary = nullptr;
   unsigned retained = 0, primary_flags = 0;
   int contexts_made = 0;

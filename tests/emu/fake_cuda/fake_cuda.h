@@ -42,7 +42,7 @@ struct FakeCuda {
 
   // ---- kernels ----
   // The function that a kernel of this name is; the sizes of its parameters, which are copied when
-  // it is launched. It runs on the device's thread and sees memory through `view` and `copy`.
+  // it is launched. It runs on the stream's thread and sees memory through `view` and `copy`.
   void (*register_kernel)(const char* name,
                           void (*function)(void** params, unsigned grid_x, unsigned block_x),
                           const size_t* param_sizes, unsigned params);

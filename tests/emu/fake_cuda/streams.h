@@ -1,9 +1,11 @@
-// Streams, events, and the one thread of each device that does what is queued.
+// Streams and events. Each stream has a thread of its own that does what is queued, from its first
+// work until it is destroyed.
 //
 // What orders threads here is what orders them with a GPU, and nothing else: handing work over,
 // seeing that a stream or an event is done, and values that were written. So a look at one stream
-// says nothing of another, and ThreadSanitizer finds a wait that is missing. Hence no lock that
-// both callers and a device's thread take, but the readers' one of device_memory.h.
+// says nothing of another (hence a thread each), and ThreadSanitizer finds a wait that is missing.
+// No lock is taken by callers and by these threads both, but the readers' one of device_memory.h:
+// only who allocates or frees has it in between.
 #pragma once
 
 #include <semaphore.h>
@@ -19,7 +21,7 @@
 namespace fake_cuda {
 
 struct Context;
-struct Stream;
+class Stream;
 
 // A place in a stream's order.
 struct Point {
@@ -37,28 +39,43 @@ struct Op {
 
   // Kept by the stream.
   uint64_t number = 0;
-  bool begun = false;
   int64_t not_before = 0;
   std::atomic<Op*> next{nullptr};
 };
 
 // Never deleted: what was handed over may still be looked at.
-struct Stream {
-  explicit Stream(Context* of, bool waits_for_legacy);
+class Stream {
+ public:
+  Stream(Context* of, bool waits_for_legacy);
   Context* const context;
   const bool blocking;  // with the legacy stream
-  bool open = true;
-  uint64_t issued = 0;  // like `tail`: under the driver's lock
-  Op* tail;
-  Op* head;  // the last one that was done; the device's thread's
-  std::atomic<uint64_t> done{0}, dropped{0};
-  std::atomic<bool> retired{false};
-  Stream* next_new = nullptr;
 
-  Point end() { return {this, issued}; }
+  // Under the driver's lock.
+  Point submit(std::unique_ptr<Op> op);
+  Point end() { return {this, issued_}; }
+  bool is_open() const { return open_; }
+  void close();  // what is queued is still done
+
+  bool done(uint64_t number) const;
   uint64_t pending() const {
-    return issued - done.load(std::memory_order_relaxed) - dropped.load(std::memory_order_relaxed);
+    return issued_ - done_.load(std::memory_order_relaxed) -
+           dropped_.load(std::memory_order_relaxed);
   }
+
+ private:
+  void run();
+  Op* next_op();  // waits for it; null: there will be none
+  void wait_until_ready(Op* op);
+  bool is_ready(const Op* op) const;
+  void finish(Op* op);
+
+  bool open_ = true, started_ = false;
+  uint64_t issued_ = 0;
+  Op* tail_;
+  Op* head_;  // the last one that was done; the thread's
+  sem_t news_;
+  std::atomic<bool> closed_{false};
+  std::atomic<uint64_t> done_{0}, dropped_{0};
 };
 
 // Never deleted either.
@@ -68,25 +85,6 @@ struct Event {
   uint64_t recorded = 0;  // under the driver's lock
   std::atomic<uint64_t> done{0};
   bool reached(uint64_t ticket) const;
-};
-
-class Worker {
- public:
-  Worker();
-  void adopt(Stream* stream);  // starts the thread with the first
-  void wake();
-
- private:
-  void run();
-  void take_new_streams();
-  // Whether it did something; else, when to look again at the latest.
-  bool step(Stream* stream, int64_t* look_at);
-  bool is_ready(Op* op, int64_t* look_at) const;
-
-  bool started_ = false;
-  sem_t news_;
-  std::atomic<Stream*> new_streams_{nullptr};
-  std::vector<Stream*> streams_;
 };
 
 // Under the driver's lock.
@@ -102,7 +100,7 @@ Point submit(Stream* stream, std::unique_ptr<Op> op);
 // What the legacy stream waits for, and who waits for it.
 void order_with_legacy(Stream* stream, Op* op);
 
-// In a device's thread: whose work it does. Else null.
+// In a stream's thread: whose work it does. Else null.
 Context* context_at_work();
 
 }  // namespace fake_cuda

@@ -70,7 +70,6 @@ void lose_context(int device, int code) {
   Context* primary = device_at(device)->primary;
   if (primary == nullptr) return;
   primary->lose(code);
-  primary->device->worker.wake();
 }
 
 int contexts_made(int device) {

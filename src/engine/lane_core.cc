@@ -1,0 +1,24 @@
+#include "engine/lane_core.h"
+
+#include "engine/peer.h"
+
+namespace tcpx {
+
+LaneCore::LaneCore(Peer& of_peer, uint32_t number, Loop& its_loop, bool alone)
+    : peer(of_peer),
+      shared(of_peer.shared()),
+      index(number),
+      window(of_peer.identity().window),
+      loop(its_loop),
+      own_loop(alone),
+      moves(its_loop.mover(), window, alone) {
+  load.may_hang = alone;
+}
+
+void LaneCore::look_at_moves_soon() {
+  if (moves.run_by_hand()) return loop.make_hot(lane->source_index());
+  make_waiting();
+  if (moves.running() > 0) loop.move_begun();
+}
+
+}  // namespace tcpx
