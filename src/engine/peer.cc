@@ -110,19 +110,18 @@ void Peer::tell_up_later() {
   state_.shared.defer([self = shared_from_this()] { self->on_up_(); });
 }
 
-// A comm may have broken with the peer: then its stream ends too.
-void Peer::lane_settled(PeerLane& lane, const Status& status) {
+void Peer::lane_settled(PeerLane& lane, const PathRefusal& refusal) {
   bool up = false;
   {
     PeerLock lock(state_);
-    if (!status.ok() && notes_.path.empty()) notes_.path = status.text();
-    if (!status.ok() && state_.shared.options.require_path == "net")
-      lock->session.refuse(
-          {lane.index(), status.code() == TCPX_PEER_DISCONNECTED,
-           peer_error(TCPX_PATH_UNAVAILABLE, strf("require_path is net, but lane {} cannot have "
-                                                  "it: {}",
-                                                  lane.index(), status.text())),
-           now_ns()});
+    if (!refusal.none() && notes_.path.empty()) notes_.path = refusal.status.text();
+    if (!refusal.none() && state_.shared.options.require_path == "net")
+      lock->session.refuse({lane.index(),
+                            {peer_error(TCPX_PATH_UNAVAILABLE,
+                                        strf("require_path is net, but lane {} cannot have it: {}",
+                                             lane.index(), refusal.status.text())),
+                             refusal.in_doubt},
+                            now_ns()});
     up = came_up(lock);
   }
   if (up) tell_up_later();

@@ -102,7 +102,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void await_epoch_heard(uint64_t epoch, Nanos deadline);
 
   // ---- from lanes, in their loops ----
-  void lane_settled(PeerLane& lane, const Status& status);
+  void lane_settled(PeerLane& lane, const PathRefusal& refusal);
   void lane_shut();
   void lane_said_bye(PeerLane& lane);
   // Whether that was all the session waited for.

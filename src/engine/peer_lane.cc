@@ -229,9 +229,9 @@ void PeerLane::on_sent(TxFrame* frame) {
   drop_frame(frame);
 }
 
-void PeerLane::on_settled(const Status& status) {
+void PeerLane::on_settled(const PathRefusal& refusal) {
   rail_.store(std::hash<std::string>()(lane_->interface()), std::memory_order_relaxed);
-  peer_.lane_settled(*this, status);
+  peer_.lane_settled(*this, refusal);
 }
 
 void PeerLane::send_bye() {

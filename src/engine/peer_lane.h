@@ -139,7 +139,7 @@ class PeerLane final : public LaneSink {
   void on_sent(TxFrame* frame) override;
   void fill() override;
   bool awaits_answer() const override { return window_.used() > 0 || !behind_.out.empty(); }
-  void on_settled(const Status& status) override;
+  void on_settled(const PathRefusal& refusal) override;
   Work on_idle() override { return nothing_moves() ? Work::kNone : advance_idle(); }
   void on_down(const Status& status) noexcept override;
 

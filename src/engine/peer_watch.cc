@@ -48,9 +48,9 @@ bool PeerWatch::end_refused(Nanos now) {
   Status refused;
   {
     PeerLock lock(state_);
-    const PathRefusal* refusal = lock->session.refusal_due(now);
+    const LaneRefusal* refusal = lock->session.refusal_due(now);
     if (refusal == nullptr) return false;
-    refused = refusal->status;
+    refused = refusal->why.status;
   }
   peer_.end(refused);
   return true;

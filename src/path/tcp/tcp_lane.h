@@ -93,7 +93,7 @@ class TcpLane final : public Lane, private CarrierHost {
 
   // ---- CarrierHost ----
   void send_message(std::span<const uint8_t> bytes) override;
-  void carrier_settled(const Status& status) override;
+  void carrier_settled(const PathRefusal& refusal) override;
   void payload_sent(TxFrame* frame) override;
   Status payload_arrived(RxChunk* chunk) override;
   tcpx_code move_failed(RxChunk* chunk, const std::string& why) override {

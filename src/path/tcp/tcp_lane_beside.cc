@@ -52,9 +52,9 @@ void TcpLane::send_message(std::span<const uint8_t> bytes) {
   loop_.make_hot(source_index_);
 }
 
-void TcpLane::carrier_settled(const Status& status) {
-  way_.store(status.ok() ? Way::kBeside : Way::kInStream);
-  sink_.on_settled(status);
+void TcpLane::carrier_settled(const PathRefusal& refusal) {
+  way_.store(refusal.none() ? Way::kBeside : Way::kInStream);
+  sink_.on_settled(refusal);
   loop_.make_hot(source_index_);
 }
 
