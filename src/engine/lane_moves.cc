@@ -5,7 +5,8 @@
 
 namespace tcpx {
 
-LaneMoves::LaneMoves(Mover* mover, uint32_t window, bool alone) : mover_(mover), alone_(alone) {
+LaneMoves::LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits)
+    : mover_(mover), places_(traits.places), alone_(traits.own_loop()) {
   placing_.reserve(window + 1);
   if (mover == nullptr) return;
   waiting_.reserve(2 * window);

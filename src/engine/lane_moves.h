@@ -12,16 +12,19 @@
 
 #include "memory/mover.h"
 #include "path/lane.h"
+#include "path/lane_traits.h"
 
 namespace tcpx {
 
 class LaneMoves {
  public:
-  // `mover`: null where nothing is moved. `alone`: no other lane uses it.
-  LaneMoves(Mover* mover, uint32_t window, bool alone);
+  // `mover`: null where nothing is moved.
+  LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits);
 
   bool enabled() const { return mover_ != nullptr; }
-  bool stages(const Place& place) const { return mover_ != nullptr && mover_->stages(place); }
+  bool stages(const Place& place) const {
+    return mover_ != nullptr && (!places_.has(place) || mover_->stages(place));
+  }
   // Whether a chunk may leave its queue, whatever its place; or one of that place.
   bool may_send() const { return mover_ == nullptr || (waiting_.empty() && may_take(kSend)); }
   bool may_send(const Place& place) const { return !stages(place) || may_send(); }
@@ -72,7 +75,8 @@ class LaneMoves {
   bool over(uint64_t* move, std::string* failed);
 
   Mover* const mover_;
-  const bool alone_;
+  const PlaceKinds places_;  // that the path serves without
+  const bool alone_;         // no other lane uses the mover
   std::vector<TxFrame*> waiting_, filling_;
   std::vector<RxChunk*> placing_;
   size_t running_ = 0;

@@ -36,17 +36,17 @@ bool is_chunk(wire::FrameType type) {
 
 }  // namespace
 
-PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop)
+PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, const LaneTraits& traits)
     : peer_(peer),
       shared_(peer.shared()),
       index_(index),
       loop_owner_(std::move(loop)),
-      own_loop_(own_loop),
+      traits_(traits),
       loop_(*loop_owner_),
       window_(peer.identity().window, pace_of(shared_.options), peer.identity().chunk_bytes),
       answers_(most_answers(peer.identity().window)),
-      moves_(loop_.mover(), peer.identity().window, own_loop) {
-  load_.may_hang = own_loop;
+      moves_(loop_.mover(), peer.identity().window, traits) {
+  load_.may_hang = traits.may_hang;
   scratch_.reserve(wire::kMaxPieces);
   fences_.reserve(kFencesAtOnce);
   lost_writes_.reserve(peer.identity().window);

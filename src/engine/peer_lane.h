@@ -20,6 +20,7 @@
 #include "engine/shared.h"
 #include "engine/transfer.h"
 #include "path/lane.h"
+#include "path/lane_traits.h"
 #include "wire/handshake.h"
 
 namespace tcpx {
@@ -32,7 +33,7 @@ using LanesKept = std::shared_ptr<const void>;  // see lane_set.h
 class PeerLane final : public LaneSink {
  public:
   // `loop`: one of the engine's, or one that this lane alone uses.
-  PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop);
+  PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, const LaneTraits& traits);
   ~PeerLane() override;
 
   // ---- setting up (service thread, before start) ----
@@ -59,10 +60,10 @@ class PeerLane final : public LaneSink {
   bool is_shut() const { return is_shut_.load(std::memory_order_acquire); }
   // Of a lane that is shut, or never started: ends the thread of a loop of its own. False: not yet.
   // Not from that loop.
-  bool stop_loop(Nanos patience) { return !own_loop_ || loop_.stop(patience); }
+  bool stop_loop(Nanos patience) { return !traits_.own_loop() || loop_.stop(patience); }
   // For the watchdog, which waits for nobody: one question at a time.
   void ask_if_answered(const LanesKept& kept, std::function<void()> question);
-  bool has_own_loop() const { return own_loop_; }
+  const LaneTraits& traits() const { return traits_; }  // of its path
   const LaneLoad& load() const { return load_; }
   bool open() const { return load_.is_open(); }
   bool started() const { return started_.load(std::memory_order_acquire); }  // it has a lane
@@ -215,7 +216,7 @@ class PeerLane final : public LaneSink {
   EngineShared& shared_;
   const uint32_t index_;
   const std::shared_ptr<Loop> loop_owner_;
-  const bool own_loop_;
+  const LaneTraits traits_;
   bool shut_ = false;  // in the exclusive section
   std::atomic<bool> is_shut_{false};
   std::atomic<bool> owes_answer_{false};  // to the watchdog

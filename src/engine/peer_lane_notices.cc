@@ -78,9 +78,9 @@ void PeerLane::notice_received(RxChunk* chunk) {
 // ---- notifications directly behind their data -----------------------------------------------
 
 // Sent when the data is confirmed, a notification costs a round trip more: under NIXL 4 KiB took 19
-// us, now 12, 64 KiB 29 and 21. Beside the stream payload arrives in its own time.
+// us, now 12, 64 KiB 29 and 21.
 bool PeerLane::takes_notice_behind(const TransferState& transfer) const {
-  if (own_loop_ || transfer.plan.op != TCPX_WRITE) return false;
+  if (!traits_.keeps_stream_order || transfer.plan.op != TCPX_WRITE) return false;
   if (moves_.stages(transfer.plan.chunks.back().local)) return false;  // it would overtake the data
   return behind_.may_follow(transfer, transfer.notice->bytes.size());
 }

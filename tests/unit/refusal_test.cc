@@ -26,7 +26,7 @@ struct Refusal : testing::Test {
       EXPECT_TRUE(test::eventually([&] { return lane->bytes_heard() > before; }))
           << "the target has both lanes";
     }
-    pair.source->shared().options.require_path = "net";  // from now on
+    pair.source->shared().path_wish = {"require_path is net", wire::kNetPath};  // from now on
     for (PeerLane* lane : peer->lanes()) lanes.push_back(lane);
     EXPECT_EQ(lanes.size(), 2u);
   }

@@ -30,7 +30,7 @@ uint8_t* zeros() {
 
 }  // namespace
 
-TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
+TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, StreamSettings settings,
                  std::unique_ptr<Carrier> carrier)
     : loop_(loop),
       sink_(sink),

@@ -5,23 +5,16 @@
 // costs about as many system calls as the kernel has pieces of it ready.
 #pragma once
 
-#include "base/fd.h"
 #include "path/carrier.h"
 #include "path/lane.h"
+#include "path/path.h"
 
 namespace tcpx {
 
 class TcpLane final : public Lane, private CarrierHost {
  public:
-  struct Settings {
-    wire::Limits limits;
-    std::string interface;
-    std::string remote;
-    uint64_t socket_buffer = 0;
-    bool same_host = false;
-  };
   // `fd`: connected, authenticated, non-blocking. `carrier`: may be null.
-  TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
+  TcpLane(Loop& loop, LaneSink& sink, Fd fd, StreamSettings settings,
           std::unique_ptr<Carrier> carrier = nullptr);
   ~TcpLane() override;
 
@@ -125,7 +118,7 @@ class TcpLane final : public Lane, private CarrierHost {
   Loop& loop_;
   LaneSink& sink_;
   Fd fd_;
-  const Settings settings_;
+  const StreamSettings settings_;
   std::unique_ptr<Carrier> carrier_;
   bool carrier_started_ = false;
   std::atomic<Way> way_{Way::kInStream};
