@@ -144,6 +144,17 @@ Status too_long(size_t length, uint64_t limit) {
                         strf("notification of {} bytes; max_notify_bytes is {}", length, limit));
 }
 
+Status take_notice(const tcpx_post_args& args, uint64_t limit, std::shared_ptr<tcpx::Notice>* out) {
+  if (args.notify == nullptr && args.notify_length > 0)
+    return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
+                          "notify must not be null when notify_length is not 0");
+  if (args.notify_length > limit) return too_long(args.notify_length, limit);
+  *out = std::make_shared<tcpx::Notice>();
+  auto* bytes = static_cast<const uint8_t*>(args.notify);
+  (*out)->bytes.assign(bytes, bytes + args.notify_length);
+  return {};
+}
+
 // Of all engines: a transfer may outlive its own. Never destroyed: applications release at exit,
 // too.
 tcpx::Handles<PreparedTransfer>& transfers() {
@@ -461,16 +472,9 @@ tcpx_code tcpx_post(tcpx_transfer* handle, const tcpx_post_args* given) {
           !status)
         return status;
     std::shared_ptr<tcpx::Notice> notice;
-    if (args.has_notify != 0) {
-      if (args.notify == nullptr && args.notify_length > 0)
-        return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
-                              "notify must not be null when notify_length is not 0");
-      if (args.notify_length > transfer->max_notify_bytes)
-        return too_long(args.notify_length, transfer->max_notify_bytes);
-      notice = std::make_shared<tcpx::Notice>();
-      auto* bytes = static_cast<const uint8_t*>(args.notify);
-      notice->bytes.assign(bytes, bytes + args.notify_length);
-    }
+    if (args.has_notify != 0)
+      if (Status status = take_notice(args, transfer->max_notify_bytes, &notice); !status)
+        return status;
     // As of any field of a struct: zero is the default.
     Nanos deadline =
         deadline_of(args.deadline_ms > 0 ? args.deadline_ms : -1, transfer->default_deadline);

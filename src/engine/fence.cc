@@ -18,8 +18,9 @@ constexpr Nanos kLookEvery = 20 * kMilli;  // whether a plugin hangs
 void Fence::ask(const std::shared_ptr<Peer>& peer, const LaneList& lanes) {
   missing_.fetch_add(lanes.size(), std::memory_order_relaxed);
   for (PeerLane* lane : lanes)
-    (void)lane->loop().ask(
-        [lane, fence = shared_from_this(), peer, kept = lanes.kept()] { lane->add_fence(fence); });
+    (void)lane->loop().ask([lane, fence = shared_from_this(), peer, kept = lanes.kept()] {
+      lane->fences().add(fence);
+    });
 }
 
 Fence::Result Fence::await(Nanos deadline, const std::function<bool(Nanos now)>& hangs) {
@@ -34,7 +35,7 @@ Fence::Result Fence::await(Nanos deadline, const std::function<bool(Nanos now)>&
 }
 
 bool Fence::is_let_go_by(PeerLane& lane) const {
-  return lane.held_or_close(question_(lane), close_at_) == 0;
+  return lane.fences().held_or_close(question_(lane), close_at_) == 0;
 }
 
 void Fence::let_go() {

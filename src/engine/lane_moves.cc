@@ -70,19 +70,21 @@ bool LaneMoves::land_in_slot(RxChunk* chunk) {
   chunk->slot = take(kReceive, chunk->header.payload_bytes);
   if (chunk->slot == nullptr) return false;
   chunk->landing.assign(1, {chunk->slot, chunk->header.payload_bytes});
+  chunk->state.step(RxChunk::State::kLanding);
   chunk->regions.assign(mover_->slot_extent(chunk->slot));
   return true;
 }
 
 bool LaneMoves::place(RxChunk* chunk) {
-  const bool wanted = !chunk->discard && chunk->refusal == TCPX_OK;
-  if (wanted && chunk->slot != nullptr) {
+  if (chunk->refusal == TCPX_OK && chunk->slot != nullptr) {
     placing_.reserve(placing_.size() + 1);
     chunk->move = mover_->begin_in(chunk->slot, chunk->destination, chunk->place);
+    chunk->state.step(RxChunk::State::kPlacing);
     placing_.push_back(chunk);
     ++running_;
     return false;
   }
+  chunk->state.step(RxChunk::State::kArrived);
   if (placing_.empty()) return true;
   placing_.push_back(chunk);
   return false;
@@ -92,6 +94,7 @@ RxChunk* LaneMoves::next_placed(std::string* failed) {
   if (placing_.empty() || !over(&placing_.front()->move, failed)) return nullptr;
   RxChunk* chunk = placing_.front();
   placing_.erase(placing_.begin());
+  if (chunk->state == RxChunk::State::kPlacing) chunk->state.step(RxChunk::State::kArrived);
   return chunk;
 }
 

@@ -39,7 +39,10 @@ class LaneMoves {
 
   // ---- in ----
   // Where the chunk, resolved, is to land.
-  void land_in_place(RxChunk* chunk) { chunk->landing = chunk->destination; }
+  void land_in_place(RxChunk* chunk) {
+    chunk->landing = chunk->destination;
+    chunk->state.step(RxChunk::State::kLanding);
+  }
   bool land_in_slot(RxChunk* chunk);  // false: none is free
   bool may_receive() const { return mover_ == nullptr || may_take(kReceive); }
   // All of it has arrived. True: nothing is in front of it and nothing to be moved.

@@ -14,7 +14,7 @@ void LostLanes::lost(PeerLane& lane, const Status& status, UnconfirmedWrites wri
   {
     PeerLock lock(state_);
     // None is dealt to a lane that is no longer open.
-    if (ChunkWork dealt; lane.take_dealt(&dealt))
+    if (ChunkWork dealt; lane.out().take_dealt(&dealt))
       peer_.transfers().take_back(lock, dealt, lane.index());
     if (const LaneRefusal* refusal = lock->session.refusal_stands(now_ns()))
       why = refusal->why.status;
@@ -57,7 +57,7 @@ bool LostLanes::next_frame(wire::Header* out) {
   if (news.kind == LaneLedger::News::Kind::kQuestion) return true;
   out->type = wire::FrameType::kLaneDownAck;
   if (news.lane < lock->lanes.size() && lock->lanes[news.lane]) {
-    const NoticesBrought& brought = lock->lanes[news.lane]->notices_brought();
+    const NoticesBrought& brought = lock->lanes[news.lane]->notices().brought();
     out->aux = brought.count;
     out->transfer = brought.delivered;
   }

@@ -58,11 +58,11 @@ Status Notices::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
                     "may not be delivered");
 }
 
-std::shared_ptr<Notice> Notices::next(PeerLane& lane) {
+std::shared_ptr<Notice> Notices::next(uint32_t lane) {
   if (!state_.may_have_notices()) return nullptr;
   PeerLock lock(state_);
   if (!lock->session.up()) return nullptr;
-  std::shared_ptr<Notice> notice = lock->notices.next(lane.index());
+  std::shared_ptr<Notice> notice = lock->notices.next(lane);
   if (notice != nullptr)
     state_.shared.counters.notifications_out.fetch_add(1, std::memory_order_relaxed);
   return notice;

@@ -18,7 +18,7 @@ class Notices {
   static Status refused();
 
   // ---- from lanes, in their loops ----
-  std::shared_ptr<Notice> next(PeerLane& lane);
+  std::shared_ptr<Notice> next(uint32_t lane);
   void answered(uint64_t id, wire::NoticeVerdict verdict);
 
   // ---- service thread ----

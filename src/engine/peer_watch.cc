@@ -64,7 +64,7 @@ bool PeerWatch::end_left(Nanos now) {
     uint64_t heard = 0;
     for (auto& lane : lock->lanes)
       if (lane && lane->open() && !lock->session.said_bye(lane->index()))
-        heard += lane->bytes_heard();
+        heard += lane->pings().bytes_heard();
     quiet_ticks_ = heard == heard_leaving_ ? quiet_ticks_ + 1 : 0;
     heard_leaving_ = heard;
     if (++left_ticks_ < kGoodbyesEnd && quiet_ticks_ < kGoodbyesFollow) return false;
@@ -89,7 +89,7 @@ void PeerWatch::watch_lanes(Nanos now) {
   for (PeerLane* lane : all) {
     if (!lane->open()) continue;
     open.add(lane);
-    latest = std::max(latest, lane->last_heard());
+    latest = std::max(latest, lane->pings().last_heard());
   }
   if (open.size() == 0) return;
   if (now - latest > options.peer_timeout)
@@ -106,13 +106,13 @@ void PeerWatch::watch_lanes(Nanos now) {
 void PeerWatch::watch_lane(PeerLane& lane, const LanesKept& kept, Nanos now, Nanos latest,
                            bool alone) {
   const EngineOptions& options = state_.shared.options;
-  const Nanos heard = std::max(lane.last_heard(), quiet_until_);
+  const Nanos heard = std::max(lane.pings().last_heard(), quiet_until_);
   auto give_up = [&](std::string why) {
     lane.ask_if_answered(kept, [lane = &lane, why = std::move(why)] {
       lane->lane().close(lane_error(TCPX_PEER_TIMEOUT, why));
     });
   };
-  if (now - lane.last_heard() > options.keepalive) lane.ask_ping();
+  if (now - lane.pings().last_heard() > options.keepalive) lane.pings().ask();
   if (Nanos since = lane.unread_since(); since != 0 && now - since > options.lane_timeout)
     give_up(strf("the peer has not read its answers for {} ms", (now - since) / kMilli));
   if (!alone && latest - heard > options.lane_timeout)
@@ -125,8 +125,9 @@ void PeerWatch::watch_lane(PeerLane& lane, const LanesKept& kept, Nanos now, Nan
 void PeerWatch::watch_carrier(PeerLane& lane, const LanesKept& kept, Nanos now) {
   Nanos patience = state_.shared.options.lane_timeout;
   Nanos silent = (state_.shared.options.keepalive + patience) / 2;  // longer than a ping takes
-  if (now - lane.last_heard() > silent || now - last_watch_ > silent) lane.audible_since = now;
-  if (now - lane.audible_since < patience) return;
+  if (now - lane.pings().last_heard() > silent || now - last_watch_ > silent)
+    lane.pings().audible_since = now;
+  if (now - lane.pings().audible_since < patience) return;
   lane.ask_if_answered(kept, [lane = &lane, now, patience] {
     if (!lane->open()) return;
     std::string why = lane->lane().stalled(now, patience);
@@ -137,7 +138,7 @@ void PeerWatch::watch_carrier(PeerLane& lane, const LanesKept& kept, Nanos now) 
 // Lanes that are not read because the peer named memory that it may not use too often.
 void PeerWatch::go_on_after_refusals(Nanos now) {
   for (PeerLane* lane : peer_.lanes()) {
-    if (!lane->open() || !lane->held_for_refusals()) continue;
+    if (!lane->open() || !lane->refusals().hold()) continue;
     if (refusal_lines_.allow(now, state_.shared.log))
       state_.shared.log.warn(
           "peer {} ({}) names memory that it may not use, again and again; lane {} is read no "

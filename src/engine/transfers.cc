@@ -114,7 +114,7 @@ void Transfers::deal(PeerLock& lock, const std::shared_ptr<TransferState>& trans
   Scheduler& scheduler = lock->scheduler;
   for (uint32_t lane = scheduler.next_to_deal(*transfer, 0); lane != kNoLane;
        lane = scheduler.next_to_deal(*transfer, lane + 1))
-    lock->lanes[lane]->deal(scheduler.hand_out(transfer, lane));
+    lock->lanes[lane]->out().deal(scheduler.hand_out(transfer, lane));
 }
 
 // Sends on this thread if the loop is free: no thread switch before the first byte. Lanes of
@@ -138,16 +138,16 @@ void Transfers::send_here(PeerLane& first, const LaneList& others, bool is_long)
 
 // ---- the way of a chunk --------------------------------------------------------------------
 
-bool Transfers::next_chunk(PeerLane& lane, ChunkWork* out) {
+bool Transfers::next_chunk(uint32_t lane, const LaneNotices& notices, ChunkWork* out) {
   if (!state_.may_have_chunks()) return false;
   PeerLock lock(state_);
   if (!lock->session.up()) return false;
   LaneBits wake;
-  const bool found = lock->scheduler.next(lane.index(), out, &wake);
+  const bool found = lock->scheduler.next(lane, out, &wake);
   lock.wake(wake);
   if (!found) return false;
   TransferState& t = *out->transfer;
-  if (t.notice != nullptr && !t.has_work() && lane.takes_notice_behind(t)) {
+  if (t.notice != nullptr && !t.has_work() && notices.may_follow(t)) {
     t.notice_behind = true;
     out->notice = t.notice;
   }

@@ -31,7 +31,8 @@ class Transfers {
   void finish_users_of(uint64_t region);
 
   // ---- from lanes, in their loops ----
-  bool next_chunk(PeerLane& lane, ChunkWork* out);
+  // `notices`: of that lane.
+  bool next_chunk(uint32_t lane, const LaneNotices& notices, ChunkWork* out);
   void settle(const ChunkWork& work, tcpx_code code, const char* who);
   // This post of the transfer ends with that status when nothing of it is under way any more.
   void fail(const std::shared_ptr<TransferState>& transfer, uint64_t post, const Status& status);

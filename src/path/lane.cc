@@ -37,13 +37,13 @@ void TxFrame::reset() {
 }
 
 void RxChunk::reset() {
+  if (!(state == State::kFree)) state.step(State::kFree);
   header = {};
   clear(pieces);
   clear(destination);
   clear(landing);
   clear(regions.list);
   place = {};
-  discard = false;
   refusal = TCPX_OK;
   slot = nullptr;
   move = 0;

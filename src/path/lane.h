@@ -20,6 +20,7 @@
 
 #include "base/message_bytes.h"
 #include "base/status.h"
+#include "base/steps.h"
 #include "memory/place.h"
 #include "memory/region_extent.h"
 #include "path/loop.h"
@@ -57,22 +58,50 @@ struct TxFrame {
   bool has_tail() const { return header.has_payload() && !beside; }
 };
 
+struct ChunkInRules {
+  enum class State : uint8_t {
+    kFree,
+    kHead,      // where it goes is being found out
+    kLanding,   // its payload is being received
+    kDropping,  // the same, but nobody wants it
+    kPlacing,   // all of it is in a slot, and being moved into memory that lanes cannot write
+    kArrived    // nothing of it touches memory any more; whoever waits for it is told
+  };
+  static constexpr const char* kWhat = "a chunk on its way in";
+  using enum State;
+  static constexpr std::array kStates = {
+      Step{kFree, "free", {kHead}},
+      Step{kHead, "head", {kLanding, kDropping, kFree}},
+      Step{kLanding, "landing", {kDropping, kPlacing, kArrived, kFree}},
+      Step{kDropping, "dropping", {kArrived, kFree}},
+      Step{kPlacing, "placing", {kArrived}},
+      Step{kArrived, "arrived", {kFree}},
+  };
+};
+
 // Payload on its way in.
 struct RxChunk {
+  using State = ChunkInRules::State;
+  Stepped<ChunkInRules> state;
   wire::Header header;
   std::vector<wire::Piece> pieces;
   std::vector<iovec> destination;  // where it belongs, all of it in `place`
   Place place{};
   std::vector<iovec> landing;   // where the lane receives it; consumed as bytes arrive
   PartRegions regions;          // that the landing lies in
-  bool discard = false;         // receive and drop what is left
-  tcpx_code refusal = TCPX_OK;  // why it is dropped
+  tcpx_code refusal = TCPX_OK;  // why it is dropped, or was not to be used when all was there
   uint8_t* slot = nullptr;      // staged: where it lands
-  uint64_t move = 0;            // ticket, while it is moved from there
+  uint64_t move = 0;            // ticket of kPlacing
   uint64_t copied = 0;          // bytes that were copied once more on their way in
   MessageBytes message;         // payload of a notification, as far as it has come
   bool reserved = false;        // there is room in the inbox for it
 
+  bool dropped() const { return state == State::kDropping; }
+  // What is left of its payload is received and dropped. Of a head, or while it lands.
+  void drop(tcpx_code why) {
+    state.step(State::kDropping);
+    refusal = why;
+  }
   void reset();
 };
 
@@ -161,7 +190,7 @@ class Lane : public LoopSource {
   virtual uint32_t sends_done_late() const { return 0; }
   // Chunks being received.
   virtual void each_receiving(const std::function<void(RxChunk*)>& f) const = 0;
-  // Whether bytes may still be written to the chunk's landing although it is discarded.
+  // Whether bytes may still be written to the chunk's landing although it is dropped.
   virtual bool holds(const RxChunk* chunk) const = 0;
   // The region is being deregistered and no frame or chunk uses its memory any more.
   virtual void forget_region(uint64_t id) = 0;

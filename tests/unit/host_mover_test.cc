@@ -12,7 +12,7 @@
 namespace tcpx {
 namespace {
 
-enum class Plan { kPages, kMtu, kRandom };
+enum class Cut { kPages, kMtu, kRandom };
 
 struct Message {
   std::vector<uint8_t> content;
@@ -21,14 +21,14 @@ struct Message {
 };
 
 // `bytes` of random content, cut by the plan, each fragment anywhere in a page of its own.
-Message make_message(uint64_t bytes, Plan plan, bool shuffled, std::mt19937_64& random) {
+Message make_message(uint64_t bytes, Cut plan, bool shuffled, std::mt19937_64& random) {
   Message m;
   m.content.resize(bytes);
   for (uint8_t& byte : m.content) byte = static_cast<uint8_t>(random());
   for (uint64_t at = 0; at < bytes;) {
-    uint64_t most = plan == Plan::kPages ? 4096 : plan == Plan::kMtu ? 1448 : 1 + random() % 4096;
+    uint64_t most = plan == Cut::kPages ? 4096 : plan == Cut::kMtu ? 1448 : 1 + random() % 4096;
     uint32_t length = static_cast<uint32_t>(std::min<uint64_t>(most, bytes - at));
-    uint64_t skew = plan == Plan::kPages ? 0 : random() % (4096 - length + 1);
+    uint64_t skew = plan == Cut::kPages ? 0 : random() % (4096 - length + 1);
     m.fragments.push_back({0, length, at});
     m.fragments.back().source = static_cast<uint32_t>(skew);  // within its page, for now
     at += length;
@@ -92,7 +92,7 @@ HostMover::Shape in_steps(uint64_t bytes) {
 TEST(Unpack, PutsEveryByteInItsPlaceForEveryPlan) {
   std::mt19937_64 random(test::test_seed());
   HostMover whole({1, false}), steps(in_steps(10'000));
-  for (Plan plan : {Plan::kPages, Plan::kMtu, Plan::kRandom}) {
+  for (Cut plan : {Cut::kPages, Cut::kMtu, Cut::kRandom}) {
     for (bool shuffled : {false, true}) {
       for (uint64_t bytes : {1ul, 4095ul, 4096ul, 4097ul, 65537ul, 524288ul}) {
         for (size_t pieces : {1ul, 2ul, 37ul}) {
@@ -120,7 +120,7 @@ TEST(Unpack, RequestsOfOneChunkFollowEachOther) {
   HostMover mover(in_steps(3000));
   std::vector<uint8_t> all;
   for (uint64_t i = 0; i < 3; ++i) {
-    Message m = make_message(10000, Plan::kRandom, true, random);
+    Message m = make_message(10000, Cut::kRandom, true, random);
     unpack(mover, m, to, i * 10000);
     all.insert(all.end(), m.content.begin(), m.content.end());
   }
@@ -129,7 +129,7 @@ TEST(Unpack, RequestsOfOneChunkFollowEachOther) {
 
 TEST(Unpack, FragmentsThatDoNotCoverExactlyOnceAreRefused) {
   std::mt19937_64 random(test::test_seed());
-  Message m = make_message(100000, Plan::kRandom, true, random);
+  Message m = make_message(100000, Cut::kRandom, true, random);
   ASSERT_TRUE(covers_exactly(m.fragments, 100000, m.pool.size()));
   EXPECT_FALSE(covers_exactly(m.fragments, 99999, m.pool.size())) << "too much";
   EXPECT_FALSE(covers_exactly(m.fragments, 100001, m.pool.size())) << "too little";

@@ -55,16 +55,28 @@ class FailingPlugin final : public PluginCalls {
 // The lane and the carrier at its other end, which only makes its offer.
 struct Meeting : CarrierHost {
   HostMovers movers{false};
-  std::unique_ptr<Mover> mover = movers.make(MoverFor::kBeside);
+  std::unique_ptr<Loop> loop;
   std::vector<PathRefusal> settled;
 
+  Meeting() {
+    Loop::Settings settings;
+    settings.movers = &movers;
+    settings.mover_for = MoverFor::kBeside;
+    EXPECT_TRUE(Loop::create(settings, &loop).ok());
+  }
   PathRefusal of(const std::string& fails, const std::string& peers_plugin = "failing") {
+    loop->run_exclusive([&] { set_up(fails, peers_plugin); });
+    EXPECT_EQ(settled.size(), 1u);
+    return settled.empty() ? PathRefusal{} : settled[0];
+  }
+  void set_up(const std::string& fails, const std::string& peers_plugin) {
     DeviceProperties device;
     device.name = "nic0";
     device.max_request = 1 << 20;
     NetCarrierSettings settings;
     settings.plugin = Plugin::made_of(std::make_unique<FailingPlugin>(fails), {device});
-    settings.mover = mover.get();
+    settings.loop = loop.get();
+    settings.mover = loop->mover();
     settings.setup_deadline = now_ns() + (fails.empty() ? 0 : 5 * kSecond);
     NetCarrier carrier(settings);
     carrier.start(*this);
@@ -76,8 +88,6 @@ struct Meeting : CarrierHost {
     if (settled.empty()) say(carrier, offer);
     Work left = Work::kMore;
     for (int i = 0; i < 3 && settled.empty(); ++i) EXPECT_TRUE(carrier.poll(&left).ok());
-    EXPECT_EQ(settled.size(), 1u);
-    return settled.empty() ? PathRefusal{} : settled[0];
   }
   static void say(NetCarrier& carrier, const wire::NetSetup& message) {
     std::array<uint8_t, wire::kNetSetupBytes> bytes;

@@ -21,9 +21,9 @@ struct Refusal : testing::Test {
     peer = transfer->peer;
     EXPECT_TRUE(peer->wait_connected(now_ns() + 10 * kSecond).ok());
     for (PeerLane* lane : peer->lanes()) {
-      uint64_t before = lane->bytes_heard();
-      lane->ask_ping();
-      EXPECT_TRUE(test::eventually([&] { return lane->bytes_heard() > before; }))
+      uint64_t before = lane->pings().bytes_heard();
+      lane->pings().ask();
+      EXPECT_TRUE(test::eventually([&] { return lane->pings().bytes_heard() > before; }))
           << "the target has both lanes";
     }
     pair.source->shared().path_wish = {"require_path is net", wire::kNetPath};  // from now on

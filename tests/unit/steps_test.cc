@@ -11,6 +11,7 @@
 #include "engine/notice_ledger.h"
 #include "engine/session.h"
 #include "engine/transfer.h"
+#include "path/lane.h"
 
 namespace tcpx {
 namespace {
@@ -27,6 +28,25 @@ TEST(Steps, WhatIsNotInTheTableIsThrown) {
   } catch (const std::logic_error& error) {
     EXPECT_STREQ(error.what(), "a transfer went from moving to moving");
   }
+}
+
+TEST(Steps, AChunkOnItsWayInGoesBackWhenNothingTouchesItsMemory) {
+  using State = RxChunk::State;
+  RxChunk chunk;
+  EXPECT_THROW(chunk.drop(TCPX_CANCELLED), std::logic_error) << "there is none";
+  chunk.reset();  // as often as one likes
+  for (State step : {State::kHead, State::kLanding, State::kPlacing}) chunk.state.step(step);
+  EXPECT_THROW(chunk.drop(TCPX_CANCELLED), std::logic_error) << "a move cannot be called back";
+  EXPECT_EQ(chunk.refusal, TCPX_OK);
+  EXPECT_THROW(chunk.reset(), std::logic_error) << "a move still writes where it belongs";
+  chunk.state.step(State::kArrived);
+  EXPECT_THROW(chunk.drop(TCPX_CANCELLED), std::logic_error) << "it is there";
+  chunk.reset();
+  for (State step : {State::kHead, State::kLanding}) chunk.state.step(step);
+  chunk.drop(TCPX_STALE_REGION);
+  EXPECT_TRUE(chunk.dropped());
+  EXPECT_EQ(chunk.refusal, TCPX_STALE_REGION);
+  EXPECT_THROW(chunk.state.step(State::kPlacing), std::logic_error) << "nobody wants it";
 }
 
 // Lines "| state | may become |" of one machine.
@@ -62,6 +82,7 @@ std::string documented(const std::string& heading) {
 TEST(Steps, TheDocumentHasTheTablesAsTheyAre) {
   EXPECT_EQ(documented("Transfer"), table_of<TransferRules>());
   EXPECT_EQ(documented("Chunk on its way out"), table_of<ChunkOutRules>());
+  EXPECT_EQ(documented("Chunk on its way in"), table_of<ChunkInRules>());
   EXPECT_EQ(documented("Session"), table_of<SessionRules>());
   EXPECT_EQ(documented("Notification"), table_of<NoticeRules>());
 }

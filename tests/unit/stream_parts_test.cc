@@ -51,7 +51,7 @@ Bytes take(SendQueue& queue, size_t most, std::vector<TxFrame*>* out) {
     taken.insert(taken.end(), base, base + std::min(iov[i].iov_len, most - taken.size()));
   }
   EXPECT_LE(taken.size(), offered);
-  queue.advance(taken.size(), [&](TxFrame* frame) { out->push_back(frame); });
+  for (size_t left = taken.size(); TxFrame* frame = queue.advance(&left);) out->push_back(frame);
   return taken;
 }
 
@@ -161,13 +161,15 @@ TEST(Incoming, PayloadLandsWhereItBelongsAndWhatFollowsIsKept) {
 TEST(Incoming, WhatIsDiscardedHasNoLanding) {
   RxChunk chunk;
   Bytes memory(10, 7);
+  chunk.state.step(RxChunk::State::kHead);
   chunk.landing = {{memory.data(), memory.size()}};
+  chunk.state.step(RxChunk::State::kLanding);
   Incoming in;
   in.header.payload_bytes = 100;
   in.payload_follows();
   in.lands_in(&chunk);
   EXPECT_FALSE(in.discards());
-  chunk.discard = true;
+  chunk.drop(TCPX_CANCELLED);
   EXPECT_TRUE(in.discards());
   EXPECT_EQ(in.take_payload(40), 40u);
   EXPECT_EQ(in.take_payload(80), 60u) << "the rest is the trailer's";

@@ -63,8 +63,9 @@ NetCarrier::NetCarrier(const NetCarrierSettings& settings)
       send_(comm_settings(settings, settings.send_window)),
       receive_(comm_settings(settings, settings.receive_window)) {}
 
+// Of a lane that has never joined its loop, or has left it.
 NetCarrier::~NetCarrier() {
-  close();
+  end();
 }
 
 Status NetCarrier::call_failed(const char* call, nccl::Result result) const {
@@ -85,6 +86,7 @@ std::string NetCarrier::interface() const {
 // ---- set-up --------------------------------------------------------------------------------
 
 void NetCarrier::start(CarrierHost& host) {
+  assert_inside();
   host_ = &host;
   started_ = send_moved_ = receive_moved_ = now_ns();
   // This thread is the lane's own. The engine has tried these CPUs; should they be gone by now, the
@@ -116,6 +118,7 @@ void NetCarrier::say(wire::NetStep step) {
 }
 
 Status NetCarrier::on_message(std::span<const uint8_t> bytes) {
+  assert_inside();
   wire::NetSetup message;
   if (Status status = wire::decode(bytes, &message); !status) return status;
   if (state_ == State::kFailed || state_ == State::kClosed) return {};  // they crossed
@@ -176,6 +179,7 @@ Status NetCarrier::try_accept() {
   proof_chunk_.slot = proof_in_.slot;
   proof_chunk_.landing = {{proof_in_.slot, proof_in_.proof.size()}};
   proof_chunk_.regions.assign(settings_.mover->slot_extent(proof_in_.slot));
+  for (auto step : {RxChunk::State::kHead, RxChunk::State::kLanding}) proof_chunk_.state.step(step);
   receive_.add(&proof_chunk_);
   if (Status status = receive_.poll(*this); !status) return status;
   say(wire::NetStep::kReady);
@@ -279,17 +283,20 @@ void NetCarrier::fail_setup(const PathRefusal& refusal, bool tell) {
 // ---- data ----------------------------------------------------------------------------------
 
 uint32_t NetCarrier::credit() const {
+  assert_inside();
   uint32_t most = settings_.send_window + kFramesAhead;
   uint32_t queued = static_cast<uint32_t>(send_.queued_frames());
   return state_ == State::kReady && queued < most ? most - queued : 0;
 }
 
 void NetCarrier::send(TxFrame* frame) {
+  assert_inside();
   if (send_.idle()) send_moved_ = now_ns();
   send_.add(frame);
 }
 
 void NetCarrier::receive(RxChunk* chunk) {
+  assert_inside();
   if (receive_.idle()) receive_moved_ = now_ns();
   receive_.add(chunk);
 }
@@ -320,6 +327,7 @@ Work NetCarrier::work_left() const {
 }
 
 Status NetCarrier::poll(Work* left) {
+  assert_inside();
   *left = Work::kNone;
   if (state_ == State::kReady) {
     bool finished = false;
@@ -379,17 +387,20 @@ void NetCarrier::pause() {
 }
 
 void NetCarrier::each_receiving(const std::function<void(RxChunk*)>& f) const {
+  assert_inside();
   receive_.each([&](RxChunk* chunk) {
     if (chunk != &proof_chunk_) f(chunk);
   });
 }
 
 void NetCarrier::forget_region(uint64_t id) {
+  assert_inside();
   send_.forget_region(id);
   receive_.forget_region(id);
 }
 
 std::string NetCarrier::stalled(Nanos now, Nanos patience) const {
+  assert_inside();
   if (state_ != State::kReady) return {};
   Nanos sending = send_.idle() ? 0 : now - send_moved_;
   // While bytes are being moved the plugin may have no page left to receive into.
@@ -413,12 +424,18 @@ void NetCarrier::close_comms() {
 }
 
 void NetCarrier::close() {
+  assert_inside();
+  end();
+}
+
+void NetCarrier::end() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
   if (host_ != nullptr) close_comms();
 }
 
 void NetCarrier::look_at_moves() {
+  assert_inside();
   (void)receive_.close();
   for (ProofMove* move : {&proof_out_, &proof_in_}) {
     for (bool over = move->ticket == 0; !over;) {

@@ -19,7 +19,8 @@ namespace tcpx::net {
 
 struct NetCarrierSettings {
   std::shared_ptr<Plugin> plugin;
-  Mover* mover = nullptr;  // of the lane's loop
+  const Loop* loop = nullptr;  // the lane's
+  Mover* mover = nullptr;      // of that loop
   int memory_type = nccl::kPtrHost;
   int device = 0;
   uint32_t lane = 0;
@@ -41,18 +42,31 @@ class NetCarrier final : public Carrier, private ReceiveComm::Events {
   uint32_t credit() const override;
   // A frame that has arrived has all its requests posted, and one that is not done yet.
   uint32_t sends_done_late() const override { return nccl::kMaxRequests; }
-  bool reaches(const TxFrame& frame) override { return send_.reaches(frame); }
-  bool reaches(const RxChunk& chunk) override { return receive_.reaches(chunk); }
+  bool reaches(const TxFrame& frame) override {
+    assert_inside();
+    return send_.reaches(frame);
+  }
+  bool reaches(const RxChunk& chunk) override {
+    assert_inside();
+    return receive_.reaches(chunk);
+  }
   void send(TxFrame* frame) override;
   void receive(RxChunk* chunk) override;
   Status poll(Work* left) override;
-  bool holds(const RxChunk* chunk) const override { return receive_.holds(chunk); }
+  bool holds(const RxChunk* chunk) const override {
+    assert_inside();
+    return receive_.holds(chunk);
+  }
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
-  void forget_receiving() override { receive_.forget_chunks(); }
+  void forget_receiving() override {
+    assert_inside();
+    receive_.forget_chunks();
+  }
   void forget_region(uint64_t id) override;
   void close() override;
   // Those of proofs, too: they have memory in here.
   size_t moving() const override {
+    assert_inside();
     return receive_.moving() + (proof_out_.ticket != 0) + (proof_in_.ticket != 0);
   }
   void look_at_moves() override;
@@ -62,7 +76,10 @@ class NetCarrier final : public Carrier, private ReceiveComm::Events {
     return {send_.occupancy().average(), receive_.occupancy().average(), send_.posted(),
             receive_.posted(), receive_.consumed()};
   }
-  void peer_is_full() override { send_moved_ = now_ns(); }
+  void peer_is_full() override {
+    assert_inside();
+    send_moved_ = now_ns();
+  }
   std::string stalled(Nanos now, Nanos patience) const override;
 
  private:
@@ -75,6 +92,7 @@ class NetCarrier final : public Carrier, private ReceiveComm::Events {
     uint64_t ticket = 0;
   };
 
+  void assert_inside() const { settings_.loop->assert_inside(); }
   // Set-up.
   Status call_failed(const char* call, nccl::Result result) const;
   Status call_to_peer_failed(const char* call, nccl::Result result);
@@ -92,6 +110,7 @@ class NetCarrier final : public Carrier, private ReceiveComm::Events {
   void fail_setup(const PathRefusal& refusal, bool tell);
   void say(wire::NetStep step);
   void close_comms();
+  void end();
   // Data.
   Status arrived(RxChunk* chunk) override;
   tcpx_code move_failed(RxChunk* chunk, const std::string& why) override;

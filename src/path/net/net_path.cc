@@ -242,10 +242,11 @@ Status NetPath::bind_workers(const EngineOptions& options, const Log& log) {
 }
 
 std::unique_ptr<Carrier> NetPath::make_carrier(uint32_t lane, std::span<const uint8_t> session_key,
-                                               Mover* mover) const {
+                                               const Loop& loop) const {
   NetCarrierSettings settings;
   settings.plugin = plugin_;
-  settings.mover = mover;
+  settings.loop = &loop;
+  settings.mover = loop.mover();
   settings.memory_type = memory_type_;
   settings.device = devices_[lane % devices_.size()];
   settings.lane = lane;
@@ -261,7 +262,7 @@ std::unique_ptr<Carrier> NetPath::make_carrier(uint32_t lane, std::span<const ui
 }
 
 std::unique_ptr<Lane> NetPath::make_lane(LaneParts parts, Loop& loop, LaneSink& sink) const {
-  std::unique_ptr<Carrier> carrier = make_carrier(parts.index, parts.session_key, loop.mover());
+  std::unique_ptr<Carrier> carrier = make_carrier(parts.index, parts.session_key, loop);
   return std::make_unique<TcpLane>(loop, sink, std::move(parts.fd), std::move(parts.stream),
                                    std::move(carrier));
 }

@@ -32,7 +32,7 @@ class NetPath final : public Path {
   // Loads the plugin and chooses devices. TCPX_PATH_UNAVAILABLE says why there is no net path.
   static Status create(const EngineOptions& options, const Log& log, std::unique_ptr<Path>* out);
   std::unique_ptr<Carrier> make_carrier(uint32_t lane, std::span<const uint8_t> session_key,
-                                        Mover* mover) const;
+                                        const Loop& loop) const;
   Status choose_devices(const std::string& asked);
   Status bind_workers(const EngineOptions& options, const Log& log);
   const std::string& device_name(int device) const;

@@ -70,7 +70,7 @@ Status ReceiveComm::post_next(bool* posted) {
   request.offset = queued.posted;
   request.bytes = std::min(request_bytes_, chunk.header.payload_bytes - queued.posted);
   uint8_t* data = scratch_;
-  if (!unpacks_ && !chunk.discard) {
+  if (!unpacks_ && !chunk.dropped()) {
     request.slice =
         registrations_.find({chunk.landing, chunk.regions, queued.posted, request.bytes}, &data);
     if (request.slice == nullptr)
@@ -136,7 +136,7 @@ Status ReceiveComm::take_fragments(const Request& request) {
 Status ReceiveComm::begin_move(Request& request) {
   if (!unpacks_) return go(request, kMoved);
   if (Status status = take_fragments(request); !status) return status;
-  if (request.chunk->discard) return go(request, kMoved);
+  if (request.chunk->dropped()) return go(request, kMoved);
   const RxChunk& chunk = *request.chunk;
   request.move = settings_.mover->begin_unpack(
       {fragments_[request.ordinal % nccl::kUnpackSlots], static_cast<uint8_t*>(queue_.bounce),
@@ -158,10 +158,8 @@ Status ReceiveComm::look_at_move(Request& request, Events* events) {
   --moving_;
   ++progress_;
   if (events != nullptr && state == MoveState::kDone) request.chunk->copied += request.bytes;
-  if (events != nullptr && state == MoveState::kFailed && !request.chunk->discard) {
-    request.chunk->refusal = events->move_failed(request.chunk, why);
-    request.chunk->discard = true;
-  }
+  if (events != nullptr && state == MoveState::kFailed && !request.chunk->dropped())
+    request.chunk->drop(events->move_failed(request.chunk, why));
   return go(request, kMoved);
 }
 

@@ -58,7 +58,7 @@ size_t Incoming::take_table(size_t bytes) {
 size_t Incoming::take_payload(size_t bytes) {
   const size_t part = std::min<uint64_t>(bytes, payload_left);
   payload_left -= part;
-  if (chunk->discard) return part;
+  if (chunk->dropped()) return part;
   for (size_t left = part; left > 0;) {
     iovec& to = chunk->landing[landing_at];
     const size_t step = std::min(left, to.iov_len);

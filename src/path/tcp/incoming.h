@@ -19,7 +19,7 @@ struct Incoming {
 
   bool in_payload() const { return phase == Phase::kPayload; }
   // Payload that nobody wants comes next.
-  bool discards() const { return in_payload() && payload_left > 0 && chunk->discard; }
+  bool discards() const { return in_payload() && payload_left > 0 && chunk->dropped(); }
   // Where the next bytes belong: the rest of this payload and, behind it, `ahead`. Not of payload
   // that is discarded. `iov` has room for one more than kMaxIov.
   size_t gather(iovec* iov, size_t* bytes);

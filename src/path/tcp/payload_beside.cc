@@ -46,9 +46,11 @@ void PayloadBeside::receive(RxChunk* chunk) {
 
 RxChunk* PayloadBeside::message_comes(const wire::Header& header) {
   message_in_.reset();
+  message_in_.state.step(RxChunk::State::kHead);
   message_in_.header = header;
   message_in_.message.resize(header.payload_bytes);
   message_in_.landing = {{message_in_.message.data(), message_in_.message.size()}};
+  message_in_.state.step(RxChunk::State::kLanding);
   return &message_in_;
 }
 
@@ -59,6 +61,7 @@ void PayloadBeside::message_out(const TxFrame* frame) {
 // ---- CarrierHost ---------------------------------------------------------------------------
 
 void PayloadBeside::send_message(std::span<const uint8_t> bytes) {
+  loop_.assert_inside();
   if (closed_) return;
   auto message = std::make_unique<Message>();
   message->bytes.assign(bytes.begin(), bytes.end());
@@ -71,18 +74,21 @@ void PayloadBeside::send_message(std::span<const uint8_t> bytes) {
 }
 
 void PayloadBeside::carrier_settled(const PathRefusal& refusal) {
+  loop_.assert_inside();
   way_.store(refusal.none() ? Way::kBeside : Way::kStream);
   sink_.on_settled(refusal);
   look_again();
 }
 
 void PayloadBeside::payload_sent(TxFrame* frame) {
+  loop_.assert_inside();
   counters_.bytes_out.fetch_add(frame->header.payload_bytes, std::memory_order_relaxed);
   counters_.last_send.store(now_ns(), std::memory_order_relaxed);
   sink_.on_sent(frame);
 }
 
 Status PayloadBeside::payload_arrived(RxChunk* chunk) {
+  loop_.assert_inside();
   counters_.bytes_in.fetch_add(chunk->header.payload_bytes, std::memory_order_relaxed);
   counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
   return sink_.on_payload(chunk, {TCPX_OK, chunk->header.sequence});

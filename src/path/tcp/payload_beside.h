@@ -60,6 +60,7 @@ class PayloadBeside final : private CarrierHost {
   void payload_sent(TxFrame* frame) override;
   Status payload_arrived(RxChunk* chunk) override;
   tcpx_code move_failed(RxChunk* chunk, const std::string& why) override {
+    loop_.assert_inside();
     return sink_.on_move_failed(chunk, why);
   }
   void look_again() { loop_.make_hot(stream_.source_index()); }

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace tcpx {
 
 namespace {
@@ -114,6 +116,22 @@ void SendQueue::advance_payload(TxFrame* frame, uint64_t moved) {
     moved -= length;
     if (part.iov_len == 0) ++frame->next_payload;
   }
+}
+
+TxFrame* SendQueue::advance(size_t* bytes) {
+  while (*bytes > 0) {
+    TxFrame* frame = first_;
+    const uint64_t tail = frame->has_tail() ? wire::kTrailerBytes : 0;
+    const uint64_t payload = frame->has_tail() ? frame->header.payload_bytes : 0;
+    const size_t step = std::min<uint64_t>(*bytes, frame->left);
+    // The part of this step that lies in the payload moves the payload cursor.
+    const uint64_t before = std::min(frame->left, tail + payload);
+    frame->left -= step;
+    *bytes -= step;
+    advance_payload(frame, before - std::min(before, std::max(frame->left, tail)));
+    if (frame->left == 0) return drop();
+  }
+  return nullptr;
 }
 
 void SendQueue::abandon(TxFrame* frame, tcpx_code reason) {

@@ -4,7 +4,6 @@
 
 #include <sys/uio.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "path/lane.h"
@@ -26,9 +25,9 @@ class SendQueue {
 
   // The next bytes, of several frames if they are short: about `enough` at most.
   size_t gather(iovec* iov, size_t room, uint64_t enough, size_t* bytes);
-  // So many of them are gone; `out` is called with every frame that is out with them.
-  template <class Out>
-  void advance(size_t bytes, Out&& out);
+  // So many of them are gone: the next frame that is out with them, to be asked until there is none
+  // and *bytes are 0.
+  TxFrame* advance(size_t* bytes);
 
   // Zeros fill the place of what is left of the payload of a frame that has started, and its
   // trailer says why.
@@ -44,23 +43,5 @@ class SendQueue {
   uint32_t payload_frames_ = 0;
   uint32_t next_sequence_ = 0;
 };
-
-template <class Out>
-void SendQueue::advance(size_t bytes, Out&& out) {
-  while (bytes > 0) {
-    TxFrame* frame = first_;
-    uint64_t tail = frame->has_tail() ? wire::kTrailerBytes : 0;
-    uint64_t payload = frame->has_tail() ? frame->header.payload_bytes : 0;
-    size_t step = std::min<uint64_t>(bytes, frame->left);
-    // The part of this step that lies in the payload moves the payload cursor.
-    uint64_t before = std::min(frame->left, tail + payload);
-    frame->left -= step;
-    bytes -= step;
-    advance_payload(frame, before - std::min(before, std::max(frame->left, tail)));
-    if (frame->left > 0) continue;
-    (void)drop();
-    out(frame);
-  }
-}
 
 }  // namespace tcpx

@@ -36,6 +36,7 @@ TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, StreamSettings settings,
 TcpLane::~TcpLane() = default;
 
 Status TcpLane::start(std::shared_ptr<LoopSource> self, uint64_t owner) {
+  loop_.assert_inside();
   int one = 1;
   setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   if (settings_.same_host) {
@@ -59,6 +60,7 @@ Status TcpLane::start(std::shared_ptr<LoopSource> self, uint64_t owner) {
 // ---- events --------------------------------------------------------------------------------
 
 void TcpLane::on_events(uint32_t events) {
+  loop_.assert_inside();
   if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = true;
   if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) end_hint_ = true;
   // The peer has taken bytes: it is not silent, although it may have a long message to take before
@@ -70,6 +72,7 @@ void TcpLane::on_events(uint32_t events) {
 }
 
 void TcpLane::on_wake() {
+  loop_.assert_inside();
   // A few bytes in the middle of a payload are no event; whoever asks whether the peer is alive
   // (a ping wakes the lane) has to see them.
   if (event_bytes_ > 1) readable_ = true;
@@ -77,6 +80,7 @@ void TcpLane::on_wake() {
 }
 
 Work TcpLane::on_hot() {
+  loop_.assert_inside();
   if (!open_) return Work::kNone;
   Work idle = sink_.on_idle();
   Work beside = open_ && beside_ != nullptr ? poll_beside() : Work::kNone;
@@ -88,6 +92,7 @@ Work TcpLane::on_hot() {
 }
 
 bool TcpLane::on_spin() {
+  loop_.assert_inside();
   uint64_t before = counters_.bytes_in.load(std::memory_order_relaxed);
   readable_ = true;
   work();
@@ -116,6 +121,7 @@ void TcpLane::work() {
 }
 
 void TcpLane::flush(uint64_t budget_bytes) noexcept {
+  loop_.assert_inside();
   try {
     flush_or_throw(budget_bytes);
   } catch (...) {
@@ -166,14 +172,17 @@ void TcpLane::set_engaged() {
 // The kernel reads and writes memory wherever it lies; what it cannot is no place of this path
 // (LaneTraits::places).
 bool TcpLane::reaches(const TxFrame& frame) {
+  loop_.assert_inside();
   return !goes_beside(frame.header) || beside_->carrier().reaches(frame);
 }
 
 bool TcpLane::reaches(const RxChunk& chunk) {
+  loop_.assert_inside();
   return !goes_beside(chunk.header) || beside_->carrier().reaches(chunk);
 }
 
 uint32_t TcpLane::payload_credit() const {
+  loop_.assert_inside();
   if (beside_ != nullptr) {
     if (!beside_->settled()) return 0;
     if (beside_->carries()) return beside_->credit();
@@ -183,18 +192,21 @@ uint32_t TcpLane::payload_credit() const {
 }
 
 void TcpLane::queue(TxFrame* frame) {
+  loop_.assert_inside();
   frame->beside = goes_beside(frame->header);
   if (frame->beside) beside_->queued();
   out_.push(frame);
 }
 
 bool TcpLane::unqueue(TxFrame* frame) {
+  loop_.assert_inside();
   if (!out_.take_back(frame)) return false;
   if (frame->beside) beside_->taken_back();
   return true;
 }
 
 bool TcpLane::abandon(TxFrame* frame, tcpx_code reason) {
+  loop_.assert_inside();
   if (frame->beside) return false;  // the other end has a receive waiting for it
   SendQueue::abandon(frame, reason);
   return true;
@@ -237,7 +249,8 @@ bool TcpLane::send(uint64_t budget) {
     }
     counters_.bytes_out.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
     total += static_cast<uint64_t>(sent);
-    out_.advance(static_cast<size_t>(sent), [this](TxFrame* frame) { frame_out(frame); });
+    for (auto taken = static_cast<size_t>(sent); TxFrame* frame = out_.advance(&taken);)
+      frame_out(frame);
     // The kernel took less than offered: its buffer is full and will raise an edge. Or it came to
     // memory that is not mapped, and will not: who has met such asks again.
     if (static_cast<size_t>(sent) < bytes && !met_unmapped_) writable_ = false;
@@ -265,6 +278,7 @@ void TcpLane::frame_out(TxFrame* frame) {
 }
 
 void TcpLane::finish() {
+  loop_.assert_inside();
   finishing_ = true;
   flush(kLastTurn);
 }

@@ -41,26 +41,37 @@ class TcpLane final : public Lane {
   bool abandon(TxFrame* frame, tcpx_code reason) override;
   uint32_t payload_credit() const override;
   uint32_t sends_done_late() const override {
+    loop_.assert_inside();
     return beside_ == nullptr ? 0 : beside_->carrier().sends_done_late();
   }
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
   bool holds(const RxChunk* chunk) const override {
+    loop_.assert_inside();
     return beside_ != nullptr && beside_->carrier().holds(chunk);
   }
   void forget_region(uint64_t id) override {
+    loop_.assert_inside();
     if (beside_ != nullptr && open_) beside_->carrier().forget_region(id);
   }
   void peer_is_full() override {
+    loop_.assert_inside();
     if (beside_ != nullptr) beside_->carrier().peer_is_full();
   }
   void hold_reading(ReadHold why) override;
   void resume_reading(ReadHold why) override;
-  bool silent() const override { return silent_; }
+  bool silent() const override {
+    loop_.assert_inside();
+    return silent_;
+  }
   void flush(uint64_t budget_bytes) noexcept override;
   void finish() override;
   void close(const Status& status) noexcept override;
-  size_t moving() const override { return beside_ == nullptr ? 0 : beside_->carrier().moving(); }
+  size_t moving() const override {
+    loop_.assert_inside();
+    return beside_ == nullptr ? 0 : beside_->carrier().moving();
+  }
   void look_at_moves() override {
+    loop_.assert_inside();
     if (beside_ != nullptr) beside_->carrier().look_at_moves();
   }
   const char* path() const override { return carried_beside() ? beside_->carrier().path() : "tcp"; }
@@ -72,6 +83,7 @@ class TcpLane final : public Lane {
     return beside_ ? std::optional(beside_->carrier().report()) : std::nullopt;
   }
   std::string stalled(Nanos now, Nanos patience) const override {
+    loop_.assert_inside();
     return beside_ == nullptr || !open_ ? std::string() : beside_->carrier().stalled(now, patience);
   }
 

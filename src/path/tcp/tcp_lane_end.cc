@@ -13,11 +13,10 @@ namespace tcpx {
 // is still there to be discarded.
 bool TcpLane::discard_unmapped() {
   RxChunk* chunk = in_.in_payload() ? in_.chunk : nullptr;
-  if (chunk == nullptr || chunk->header.type == wire::FrameType::kCarrier || chunk->discard)
+  if (chunk == nullptr || chunk->header.type == wire::FrameType::kCarrier || chunk->dropped())
     return false;
   if (in_.payload_left == 0 || in_.landing_is_full()) return false;
-  chunk->refusal = sink_.on_unmapped(chunk, chunk->landing[in_.landing_at].iov_base);
-  chunk->discard = true;
+  chunk->drop(sink_.on_unmapped(chunk, chunk->landing[in_.landing_at].iov_base));
   return true;
 }
 
@@ -34,6 +33,7 @@ bool TcpLane::abandon_unmapped() {
 // ---- what is on its way in -------------------------------------------------------------------
 
 void TcpLane::each_receiving(const std::function<void(RxChunk*)>& f) const {
+  loop_.assert_inside();
   RxChunk* chunk = in_.chunk;
   if (chunk != nullptr && chunk->header.type != wire::FrameType::kCarrier) f(chunk);
   if (beside_ != nullptr) beside_->carrier().each_receiving(f);
@@ -42,11 +42,13 @@ void TcpLane::each_receiving(const std::function<void(RxChunk*)>& f) const {
 // ---- the end -------------------------------------------------------------------------------
 
 void TcpLane::on_failure(const Status& status) noexcept {
+  loop_.assert_inside();
   in_work_ = false;
   close(status);
 }
 
 void TcpLane::close(const Status& status) noexcept {
+  loop_.assert_inside();
   if (!open_) return;
   open_ = false;
   if (engaged_) loop_.engage(-1);

@@ -87,7 +87,7 @@ Status TcpLane::consume(size_t bytes) {
       if (Status status = dispatch_head(); !status) return status;
   } else if (in_.in_payload() && in_.payload_left > 0) {
     bytes -= in_.take_payload(bytes);
-    if (in_.payload_left > 0 && !in_.chunk->discard && in_.landing_is_full()) {
+    if (in_.payload_left > 0 && !in_.chunk->dropped() && in_.landing_is_full()) {
       in_.landing_at = 0;
       sink_.extend_landing(in_.chunk);
     }
@@ -167,10 +167,12 @@ void TcpLane::set_hold(ReadHold why, bool on) {
 }
 
 void TcpLane::hold_reading(ReadHold why) {
+  loop_.assert_inside();
   if (open_) set_hold(why, true);
 }
 
 void TcpLane::resume_reading(ReadHold why) {
+  loop_.assert_inside();
   if (!open_ || !held(why)) return;
   set_hold(why, false);
   // The head that found no place is still to be handled.

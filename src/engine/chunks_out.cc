@@ -1,0 +1,311 @@
+#include "engine/chunks_out.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "engine/peer.h"
+
+namespace tcpx {
+
+namespace {
+
+constexpr uint64_t kLongWrite = 64u << 10;
+
+ChunkWindow::Pace pace_of(const EngineOptions& options) {
+  if (options.pacing) return ChunkWindow::Pace::kOneByOne;
+  return options.adaptive_striping ? ChunkWindow::Pace::kAdaptive : ChunkWindow::Pace::kWhole;
+}
+
+}  // namespace
+
+// What a lane needs at once in ordinary use; more is added when it is first needed, and kept.
+ChunksOut::ChunksOut(LaneCore& core, LaneNotices& notices)
+    : core_(core),
+      notices_(notices),
+      window_(core.window, pace_of(core.shared.options), core.peer.identity().chunk_bytes) {
+  pieces_.reserve(wire::kMaxPieces);
+  lost_writes_.reserve(core.window);
+  lost_reads_.reserve(core.window);
+  frames_.fill(core.window);
+  frames_.each([](TxFrame* frame) { frame->payload.reserve(4); });
+}
+
+// ---- handed to the lane ----------------------------------------------------------------------
+
+void ChunksOut::deal(ChunkWork work) {
+  dealt_ = std::move(work);
+  core_.load.dealt.store(true, std::memory_order_release);
+}
+
+bool ChunksOut::take_dealt(ChunkWork* out) {
+  core_.assert_inside();
+  if (!core_.load.dealt.load(std::memory_order_acquire)) return false;
+  *out = std::move(dealt_);
+  core_.load.dealt.store(false, std::memory_order_release);
+  return true;
+}
+
+// What was dealt can go by no other lane: it does not wait for credit.
+void ChunksOut::fill() {
+  Transfers& transfers = core_.peer.transfers();
+  ChunkWork work;
+  while (window_.may_hold_more() && may_take() &&
+         (take_dealt(&work) || (core_.lane->payload_credit() > 0 &&
+                                transfers.next_chunk(core_.index, notices_, &work)))) {
+    bool shared = work.shared;
+    bool long_write = send(std::move(work)) >= kLongWrite;
+    // Sending it takes a while. The other lanes want theirs first; the lane asks again behind it.
+    if (long_write && shared) break;
+  }
+}
+
+// A chunk has its slot before it leaves its queue: there other lanes can still have it. Which one
+// comes next is not known, unless it was dealt.
+bool ChunksOut::may_take_staged() {
+  bool may = core_.moves.may_send();
+  if (!may && core_.load.dealt.load(std::memory_order_acquire)) {
+    const Plan& plan = dealt_.transfer->plan;
+    may = plan.op == TCPX_READ || core_.moves.may_send(plan.chunks[dealt_.chunk].local);
+  }
+  wants_slot_ = !may;
+  if (!may) core_.make_waiting();  // the slots may be other lanes'
+  return may;
+}
+
+// Returns how much payload the stream takes with it.
+uint64_t ChunksOut::send(ChunkWork work) {
+  TxFrame* frame = frames_.take();
+  build(work, frame);
+  const bool is_read = frame->header.type == wire::FrameType::kRead;
+  const uint64_t bytes = frame->header.payload_bytes;
+  const bool staged = core_.stages(*frame);
+  const auto state = staged ? ChunkOut::State::kFilling : ChunkOut::State::kQueued;
+  std::shared_ptr<Notice> notice = std::move(work.notice);
+  ChunkOut& entry = window_.take(std::move(work), bytes, is_read, state, now_ns());
+  entry.frame = frame;
+  core_.load.in_flight.store(window_.used(), std::memory_order_relaxed);
+  EngineCounters& counters = core_.shared.counters;
+  counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
+  if (!is_read) counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
+  if (!is_read) notices_.write_sent(entry.transfer_id);
+  if (staged)
+    core_.into_slot(frame);
+  else
+    core_.lane->queue(frame);
+  if (notice != nullptr) notices_.send_behind(std::move(notice), entry.transfer, entry.transfer_id);
+  return frame->has_tail() ? bytes : 0;
+}
+
+// Header and piece table, around the user's memory.
+void ChunksOut::build(const ChunkWork& work, TxFrame* frame) {
+  const Plan& plan = work.transfer->plan;
+  const Chunk& chunk = plan.chunks[work.chunk];
+  wire::Header& header = frame->header;
+  header.type = plan.op == TCPX_READ ? wire::FrameType::kRead : wire::FrameType::kWrite;
+  header.transfer = work.transfer_id;
+  header.chunk = work.chunk;
+  header.piece_count = chunk.pieces;
+  header.payload_bytes = chunk.bytes;
+  header.aux = work.epoch;
+  pieces_.clear();
+  plan.remote_pieces(chunk, &pieces_);
+  if (chunk.pieces == 1) {
+    header.piece = pieces_[0];
+  } else {
+    frame->table.resize(chunk.pieces * wire::kPieceBytes);
+    wire::encode_pieces(pieces_, frame->table.data());
+  }
+  if (plan.op == TCPX_WRITE) plan.local_memory(chunk, &frame->payload, &frame->regions);
+  frame->place = chunk.local;
+}
+
+// ---- sent, and answered ----------------------------------------------------------------------
+
+void ChunksOut::filled(TxFrame* frame, const std::string& failed) {
+  ChunkOut* entry = window_.find(frame->header.transfer, frame->header.chunk);
+  if (core_.open() && failed.empty()) {
+    if (entry != nullptr) entry->state.step(ChunkOut::State::kQueued);
+    return core_.lane->queue(frame);
+  }
+  const wire::Header header = frame->header;
+  if (entry != nullptr) entry->frame = nullptr;
+  give_back(frame);
+  if (failed.empty() || entry == nullptr) return;  // the lane has ended: its chunks go elsewhere
+  const tcpx_code code = fail(header, TCPX_COPY_FAILED, failed);
+  notices_.write_failed();
+  settle(*entry, code);
+}
+
+// All of it has left.
+void ChunksOut::sent(TxFrame* frame) {
+  ChunkOut* entry = window_.find(frame->header.transfer, frame->header.chunk);
+  if (entry != nullptr && entry->frame == frame) {
+    entry->copied = frame->copied;
+    entry->frame = nullptr;
+    if (entry->state == ChunkOut::State::kAnswered)
+      settle(*entry, entry->answer);
+    else
+      entry->state.step(ChunkOut::State::kOut);
+  }
+  give_back(frame);
+}
+
+// Only to what is out. Beside the stream a payload may be there before our end of the path knows
+// that it is.
+Status ChunksOut::answered(const wire::Header& header) {
+  ChunkOut* entry = window_.find(header.transfer, header.chunk);
+  const bool read_failed = header.type == wire::FrameType::kReadFailed;
+  const bool is_due =
+      entry != nullptr && entry->is_read == read_failed && entry->state == ChunkOut::State::kOut;
+  const bool overtook = entry != nullptr && !entry->is_read && !read_failed &&
+                        entry->state == ChunkOut::State::kQueued && entry->frame->beside &&
+                        entry->frame->started;
+  if (!is_due && !overtook)
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      strf("answer for chunk {} of transfer {}, which is not outstanding",
+                           header.chunk, header.transfer));
+  const auto code = static_cast<tcpx_code>(header.status);
+  if (is_due) {
+    settle(*entry, code);
+  } else {
+    entry->state.step(ChunkOut::State::kAnswered);
+    entry->answer = code;
+  }
+  return {};
+}
+
+void ChunksOut::settle(ChunkOut& entry, tcpx_code code) {
+  ChunkWork work = window_.settle(entry, code == TCPX_OK, now_ns());
+  core_.load.in_flight.store(window_.used(), std::memory_order_relaxed);
+  core_.shared.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
+  if (work.transfer) core_.peer.transfers().settle(work, code, "the peer");
+}
+
+tcpx_code ChunksOut::fail(const wire::Header& header, tcpx_code code, const std::string& why) {
+  ChunkOut* entry = window_.find(header.transfer, header.chunk);
+  if (entry != nullptr && entry->transfer != nullptr)
+    core_.peer.transfers().fail(entry->transfer, entry->transfer_id, transfer_error(code, why));
+  return code;
+}
+
+// ---- the data of a READ ----------------------------------------------------------------------
+
+// Where it goes.
+Status ChunksOut::data_head(const wire::Header& header, RxChunk* chunk) {
+  ChunkOut* entry = window_.find(header.transfer, header.chunk);
+  if (entry == nullptr || !entry->is_read || !(entry->state == ChunkOut::State::kOut) ||
+      entry->bytes != header.payload_bytes)
+    return peer_error(TCPX_PROTOCOL_ERROR,
+                      strf("data for chunk {} of transfer {}, which was not asked for",
+                           header.chunk, header.transfer));
+  entry->state.step(ChunkOut::State::kArriving);
+  entry->landing = chunk;
+  if (entry->transfer == nullptr) {  // cancelled meanwhile
+    core_.shared.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
+    chunk->drop(TCPX_CANCELLED);
+    return {};
+  }
+  const Plan& plan = entry->transfer->plan;
+  const Chunk& part = plan.chunks[entry->chunk];
+  plan.local_memory(part, &chunk->destination, &chunk->regions);
+  chunk->place = part.local;
+  return {};
+}
+
+void ChunksOut::data_comes_later(const wire::Header& header) {
+  ChunkOut* entry = window_.find(header.transfer, header.chunk);
+  entry->state.step(ChunkOut::State::kOut);
+  entry->landing = nullptr;
+}
+
+void ChunksOut::data_moves(const wire::Header& header) {
+  window_.find(header.transfer, header.chunk)->state.step(ChunkOut::State::kPlacing);
+}
+
+void ChunksOut::data_placed(const RxChunk& chunk) {
+  ChunkOut* entry = window_.find(chunk.header.transfer, chunk.header.chunk);
+  if (entry == nullptr) return;
+  entry->landing = nullptr;
+  entry->copied = chunk.copied + (chunk.slot == nullptr ? 0 : chunk.header.payload_bytes);
+  settle(*entry, chunk.refusal);
+}
+
+// ---- fences ----------------------------------------------------------------------------------
+
+size_t ChunksOut::stop(const TransferState& transfer, uint64_t post) {
+  return stop_if([&](const std::shared_ptr<TransferState>& of, uint64_t of_post) {
+    return of.get() == &transfer && of_post == post;
+  });
+}
+
+size_t ChunksOut::stop_users_of(uint64_t region) {
+  return stop_if([region](const std::shared_ptr<TransferState>& of, uint64_t) {
+    return of != nullptr && of->plan.uses(region);
+  });
+}
+
+// Those for which mine(transfer, post) is true.
+template <class Mine>
+size_t ChunksOut::stop_if(Mine&& mine) {
+  if (core_.load.dealt.load(std::memory_order_acquire) &&
+      mine(dealt_.transfer, dealt_.transfer_id)) {
+    ChunkWork work;
+    take_dealt(&work);
+    core_.peer.transfers().settle(work, TCPX_CANCELLED, "the caller");
+  }
+  size_t held = 0;
+  window_.each([&](ChunkOut& entry) {
+    if (mine(entry.transfer, entry.transfer_id) && !stop(entry)) ++held;
+  });
+  return held;
+}
+
+// False: its memory is still touched, by what cannot be called back.
+bool ChunksOut::stop(ChunkOut& entry) {
+  TxFrame* frame = entry.frame;
+  RxChunk* landing = entry.landing;
+  if (frame != nullptr && frame->move != 0) return false;
+  if (landing != nullptr && landing->state == RxChunk::State::kPlacing) return false;
+  if (landing != nullptr && landing->state == RxChunk::State::kLanding) {
+    landing->drop(TCPX_CANCELLED);
+    core_.shared.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (landing != nullptr && landing->slot == nullptr && core_.lane->holds(landing)) return false;
+  if (frame != nullptr && (core_.moves.unwait(frame) || core_.lane->unqueue(frame))) {
+    entry.frame = nullptr;
+    give_back(frame);
+    settle(entry, TCPX_CANCELLED);  // never left: settled here and now
+    return true;
+  }
+  if (frame != nullptr && !entry.is_read && !core_.lane->abandon(frame, TCPX_CANCELLED) &&
+      frame->slot == nullptr)
+    return false;
+  if (entry.is_read) entry.transfer.reset();
+  return true;
+}
+
+// ---- the end ---------------------------------------------------------------------------------
+
+// Allocates nothing. A WRITE may still sit in the peer's receive buffer and land: it is sent again
+// only after the peer has closed its end. A READ can be asked again at once.
+void ChunksOut::give_up(std::vector<ChunkWork>* writes, std::vector<ChunkWork>* reads) {
+  wants_slot_ = false;
+  window_.give_up_all([this](ChunkOut& entry) {
+    core_.shared.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
+    if (entry.transfer == nullptr) return;
+    auto& list = entry.is_read ? lost_reads_ : lost_writes_;
+    list.push_back({std::move(entry.transfer), entry.transfer_id, entry.chunk});
+  });
+  core_.load.in_flight.store(0, std::memory_order_relaxed);
+  frames_.each([this](TxFrame* frame) { core_.moves.give_back(frame); });
+  frames_.drain();
+  *writes = std::move(lost_writes_);
+  *reads = std::move(lost_reads_);
+}
+
+const ChunkOut* ChunksOut::stalled(Nanos now, Nanos age) const {
+  const ChunkOut* oldest = window_.oldest();
+  return oldest == nullptr || now - oldest->since < age ? nullptr : oldest;
+}
+
+}  // namespace tcpx
