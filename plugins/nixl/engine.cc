@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -53,7 +54,7 @@ std::string text_of(const RangePlace& place, uint64_t length) {
 }
 
 std::chrono::microseconds whole_us(double us) {
-  return std::chrono::microseconds(static_cast<int64_t>(us + 0.5));
+  return std::chrono::microseconds(std::llround(us));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 namespace tcpx_nixl {
 
 tcpx_code Ranges::add(uintptr_t base, uint64_t length, tcpx_region* region) {
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   Key key{base, length};
   auto found = ranges_.find(key);
   if (found == ranges_.end()) {
@@ -27,7 +27,7 @@ tcpx_code Ranges::add(uintptr_t base, uint64_t length, tcpx_region* region) {
 }
 
 tcpx_code Ranges::remove(uintptr_t base, uint64_t length) {
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   Key key{base, length};
   auto found = ranges_.find(key);
   if (found == ranges_.end() || found->second.users == 0) return TCPX_NOT_FOUND;

@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace tcpx_nixl {
 
@@ -32,12 +33,12 @@ class Ranges {
     size_t users = 0;                      // 0: suspended
     std::list<Key>::iterator suspended{};  // while suspended
   };
-  void keep_suspended_locked(const Key& key, Range& range);
+  void keep_suspended_locked(const Key& key, Range& range) TCPX_REQUIRES(mu_);
 
   tcpx_engine* const engine_;
-  std::mutex mu_;
-  std::map<Key, Range> ranges_;
-  std::list<Key> suspended_;  // oldest first
+  tcpx::Mutex mu_;
+  std::map<Key, Range> ranges_ TCPX_GUARDED_BY(mu_);
+  std::list<Key> suspended_ TCPX_GUARDED_BY(mu_);  // oldest first
 };
 
 }  // namespace tcpx_nixl
