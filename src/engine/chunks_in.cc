@@ -96,9 +96,9 @@ tcpx_code ChunksIn::resolve(const wire::Header& header, std::span<const wire::Pi
     out.regions->add(out.parts->size(), memory.region);
     out.parts->push_back({memory.at, pieces[i].length});
   }
-  if (!core_.moves.too_large(*out.place, header.payload_bytes)) return TCPX_OK;
-  refusals_.count(TCPX_LIMIT);
-  return TCPX_LIMIT;
+  // What this lane cannot reach in any way: a net plugin of host memory has no slots for a GPU's.
+  if (!core_.moves.serves(*out.place)) return TCPX_PATH_UNAVAILABLE;
+  return core_.moves.too_large(*out.place, header.payload_bytes) ? TCPX_LIMIT : TCPX_OK;
 }
 
 // Where the lane receives it. False: that takes a slot, and none is free.

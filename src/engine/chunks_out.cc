@@ -84,12 +84,26 @@ uint64_t ChunksOut::send(ChunkWork work) {
   counters.chunks_live.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
   if (!is_read) notices_.write_sent(entry.transfer_id);
+  if (!core_.moves.serves(frame->place)) return cannot_reach(entry);
   if (staged)
     core_.into_slot(frame);
   else
     core_.lane->queue(frame);
   if (notice != nullptr) notices_.send_behind(std::move(notice), entry.transfer, entry.transfer_id);
   return frame->has_tail() ? bytes : 0;
+}
+
+// A net plugin that carries host memory has no slots for a GPU's.
+uint64_t ChunksOut::cannot_reach(ChunkOut& entry) {
+  TxFrame* frame = std::exchange(entry.frame, nullptr);
+  const wire::Header header = frame->header;
+  const std::string why = strf(
+      "path {} of this peer does not reach memory of {}; set "
+      "allow_path=tcp, or use host memory",
+      core_.lane->path(), frame->place.text());
+  give_back(frame);
+  settle(entry, fail(header, TCPX_PATH_UNAVAILABLE, why));
+  return 0;
 }
 
 // Header and piece table, around the user's memory.

@@ -58,6 +58,7 @@ class ChunksOut {
   bool take(ChunkWork* out);
   uint64_t send(ChunkWork work);
   void build(const ChunkWork& work, TxFrame* frame);
+  uint64_t cannot_reach(ChunkOut& entry);
   void settle(ChunkOut& entry, tcpx_code code);
   template <class Mine>
   size_t stop_if(Mine&& mine);

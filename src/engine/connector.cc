@@ -122,13 +122,13 @@ bool Connector::later(Nanos* at, Nanos pause) const {
   return true;
 }
 
-wire::Hello Connector::hello() const {
+wire::Hello Connector::hello(const Rail& rail) const {
   wire::Hello out;
   out.authenticated = host_.options().auth;
   out.uid = host_.uid();
   out.target_uid = target_.uid;
   out.lanes = lanes_;
-  out.paths = host_.paths();
+  out.paths = host_.offer(rail.remote);
   out.chunk_bytes = host_.options().chunk_bytes;
   out.window = host_.options().window;
   out.epoch = peer_->shared().epoch.load();
@@ -153,7 +153,7 @@ Status Connector::dial(const Rail& rail, const wire::Hello& hello, const auth::K
 void Connector::try_next() {
   while (next_rail_ < rails_.size()) {
     const Rail& rail = rails_[next_rail_++];
-    Status status = dial(rail, hello(), target_.keys[key_].key,
+    Status status = dial(rail, hello(rail), target_.keys[key_].key,
                          [self = shared_from_this()](Handshake& handshake, const Status& ended) {
                            self->or_give_up([&] { self->first_ended(handshake, ended); });
                          });
@@ -191,17 +191,17 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
     return try_next();
   }
   const wire::Welcome& welcome = handshake.welcome();
-  if ((welcome.paths & host_.paths()) == 0)
-    return give_up(peer_error(TCPX_PATH_UNAVAILABLE,
-                              host_.options().require_path == "net"
-                                  ? "require_path is net, and the peer has no net path"
-                                  : "there is no path that both this engine and the peer allow"));
+  wire::Address first = rails_[next_rail_ - 1].remote;
+  if ((welcome.paths & host_.offer(first)) == 0)
+    return give_up(
+        peer_error(TCPX_PATH_UNAVAILABLE,
+                   strf("there is no path that both this engine and the peer have and allow: {}",
+                        host_.path_wish().text())));
   session_ = welcome.session;
   peer_->established({handshake.challenge().uid, welcome.session, host_.options().chunk_bytes,
                       std::min(welcome.window, host_.options().window), handshake.session_key()},
                      welcome.name);
   peer_->start_epochs(welcome.epoch, handshake.hello().epoch);
-  wire::Address first = rails_[next_rail_ - 1].remote;
   if (Status adopted = host_.adopt_lane(*peer_, 0, handshake); !adopted) return give_up(adopted);
   join_lanes(welcome, first);
 }
@@ -221,8 +221,8 @@ void Connector::join_lanes(const wire::Welcome& welcome, const wire::Address& fi
   settle();
 }
 
-wire::Hello Connector::joining_hello(uint32_t index) const {
-  wire::Hello out = hello();
+wire::Hello Connector::joining_hello(uint32_t index, const Rail& rail) const {
+  wire::Hello out = hello(rail);
   out.kind = wire::HelloKind::kJoinLane;
   out.key_id = 0;
   out.session = session_;
@@ -235,9 +235,9 @@ wire::Hello Connector::joining_hello(uint32_t index) const {
 }
 
 void Connector::join(uint32_t index) {
+  const Rail& rail = rails_[(first_rail_ + index) % rails_.size()];
   Status status =
-      dial(rails_[(first_rail_ + index) % rails_.size()], joining_hello(index),
-           peer_->identity().session_key,
+      dial(rail, joining_hello(index, rail), peer_->identity().session_key,
            [self = shared_from_this(), index](Handshake& handshake, const Status& ended) {
              self->or_give_up([&] { self->join_ended(index, handshake, ended); });
            });

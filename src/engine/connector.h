@@ -27,7 +27,8 @@ class ConnectorHost {
   virtual ~ConnectorHost() = default;
   virtual wire::Uid uid() const = 0;
   virtual const EngineOptions& options() const = 0;
-  virtual wire::PathMask paths() const = 0;  // that this engine has and allows
+  virtual wire::PathMask offer(const wire::Address& remote) const = 0;  // paths for a peer there
+  virtual const PathWish& path_wish() const = 0;
   virtual const std::vector<LocalAddress>& local_addresses() const = 0;
   virtual void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) = 0;
   virtual Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) = 0;
@@ -65,8 +66,8 @@ class Connector : public std::enable_shared_from_this<Connector> {
   bool later(Nanos* at, Nanos pause) const;
   void give_up(const Status& status);
   void settle();
-  wire::Hello hello() const;
-  wire::Hello joining_hello(uint32_t index) const;
+  wire::Hello hello(const Rail& rail) const;
+  wire::Hello joining_hello(uint32_t index, const Rail& rail) const;
   Status dial(const Rail& rail, const wire::Hello& hello, const auth::Key& key,
               Service::OnEnd on_end);
 

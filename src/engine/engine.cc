@@ -16,9 +16,9 @@
 #include "engine/report.h"
 #include "gpu/gpu_movers.h"
 #include "memory/host_mover.h"
-#include "path/tcp/tcp_lane.h"
 #include "session/sockets.h"
 #include "topo/usable_cores.h"
+#include "wire/mac.h"
 
 namespace tcpx {
 
@@ -67,38 +67,10 @@ Status EngineCore::create(Config config, Log log, Movers* movers,
 
 // ---- starting ------------------------------------------------------------------------------
 
-bool EngineCore::allows(std::string_view path) const {
-  return ("," + shared_.options.allow_path + ",").find("," + std::string(path) + ",") !=
-         std::string::npos;
-}
-
-// tcp is always there: every lane has a stream, and the net path falls back to it. So a required
-// path is one that peers must have, and one that is only allowed may be missing here.
+// A required path is one that peers must have, and one that is only allowed may be missing here.
 Status EngineCore::init_paths() {
-  const EngineOptions& options = shared_.options;
-  auto unavailable = [](std::string text) {
-    return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE, std::move(text));
-  };
-  if (options.require_path == "ipc" || (!allows("tcp") && !allows("net")))
-    return unavailable(
-        strf("this build has the paths tcp and net; require_path is \"{}\", "
-             "allow_path is \"{}\"",
-             options.require_path, options.allow_path));
-  no_net_ = "it is not allowed (allow_path)";
-  if (!allows("net") || options.require_path == "tcp") return {};
-  if (!allows("tcp")) shared_.options.require_path = "net";
-  Status status = net::NetPath::create(options, shared_.log, &net_);
-  if (status.ok()) {
-    shared_.log.info("{}", net_->describe());
-    return {};
-  }
-  no_net_ = status.text();
-  bool asked_for = !options.net_plugin.empty();
-  bool mistaken = status.code() == TCPX_BAD_CONFIG;
-  // A wrong setting is not answered with another path, where the path was asked for.
-  if (options.require_path == "net" || (asked_for && mistaken)) return status;
-  if (asked_for || mistaken) shared_.log.warn("no net path: {}", no_net_);
-  return {};
+  shared_.path_wish = PathWish::of(path_table(), shared_.options);
+  return paths_.open(shared_.options, shared_.path_wish, shared_.log);
 }
 
 Status EngineCore::init() {
@@ -129,10 +101,8 @@ Status EngineCore::start_threads(std::vector<Fd> listeners) {
   return door_->start(std::move(listeners));
 }
 
-wire::PathMask EngineCore::paths() const {
-  const bool tcp = allows("tcp") && shared_.options.require_path != "net";
-  return static_cast<wire::PathMask>((tcp ? wire::kTcpPath : 0) |
-                                     (net_ != nullptr ? wire::kNetPath : 0));
+wire::PathMask EngineCore::offer(const wire::Address& remote) const {
+  return paths_.offer({on_this_host(remote)});
 }
 
 Status EngineCore::init_listeners(std::vector<Fd>* listeners) {
@@ -262,8 +232,8 @@ void EngineCore::welcome_over(uint64_t session) noexcept {
   if (found != sessions_.end() && !found->second.has_peer) sessions_.erase(found);
 }
 
-Status EngineCore::welcome_for(const wire::Hello& hello, const auth::Key& session_key,
-                               wire::Welcome* welcome) {
+Status EngineCore::welcome_for(const wire::Hello& hello, const wire::Address& remote,
+                               const auth::Key& session_key, wire::Welcome* welcome) {
   welcome->lanes = std::min(hello.lanes, wire::kMaxLanes);
   welcome->chunk_bytes = shared_.options.chunk_bytes;
   welcome->window =
@@ -271,12 +241,12 @@ Status EngineCore::welcome_for(const wire::Hello& hello, const auth::Key& sessio
   welcome->name = shared_.options.name;
   welcome->epoch = shared_.epoch.load();
   welcome->addresses = advertised_;
-  welcome->paths = hello.paths & paths();
+  welcome->paths = hello.paths & offer(remote);
   if (welcome->paths == 0)
-    return peer_error(TCPX_PATH_UNAVAILABLE,
-                      shared_.options.require_path == "net"
-                          ? "this side requires the net path, the client does not offer it"
-                          : "there is no path that both this engine and the client allow");
+    return peer_error(
+        TCPX_PATH_UNAVAILABLE,
+        strf("there is no path that both this engine and the client have and allow: {}",
+             shared_.path_wish.text()));
   if (hello.kind == wire::HelloKind::kJoinLane) {
     std::shared_ptr<Peer> peer = find_session(hello);
     if (peer == nullptr || !peer->may_join(hello.lane))
@@ -383,41 +353,40 @@ bool EngineCore::on_this_host(const wire::Address& address) const {
                      [&](const LocalAddress& local) { return local.address.ip == address.ip; });
 }
 
-bool EngineCore::takes_net(const wire::Welcome& welcome) const {
-  return (welcome.paths & paths() & wire::kNetPath) != 0;
-}
-
-LaneFactory EngineCore::lane_factory(Peer& peer, uint32_t index, Handshake& handshake) {
-  TcpLane::Settings settings;
+LaneFactory EngineCore::lane_factory(const Path& path, Peer& peer, uint32_t index,
+                                     Handshake& handshake) {
+  StreamSettings stream;
   // What is longer than our own limit is discarded and answered, not a breach of the protocol.
-  settings.limits.max_notify_bytes = wire::kMaxNotifyBytes;
-  settings.interface = interface_of(handshake.fd());
-  settings.remote = handshake.remote();
-  settings.socket_buffer = shared_.options.socket_buffer;
-  settings.same_host = on_this_host(remote_address_of(handshake.fd()));
+  stream.limits.max_notify_bytes = wire::kMaxNotifyBytes;
+  stream.interface = interface_of(handshake.fd());
+  stream.remote = handshake.remote();
+  stream.socket_buffer = shared_.options.socket_buffer;
+  stream.same_host = on_this_host(remote_address_of(handshake.fd()));
   auto fd = std::make_shared<Fd>(handshake.take_fd());
-  const net::NetPath* net = takes_net(handshake.welcome()) ? net_.get() : nullptr;
-  return [settings, fd, net, index, key = peer.identity().session_key](Loop& loop, LaneSink& sink) {
-    return std::make_unique<TcpLane>(
-        loop, sink, std::move(*fd), settings,
-        net == nullptr ? nullptr : net->make_carrier(index, key.bytes(), loop));
+  return [&path, stream, fd, index, key = peer.identity().session_key](Loop& loop, LaneSink& sink) {
+    return path.make_lane({std::move(*fd), stream, index, key.bytes()}, loop, sink);
   };
 }
 
+// By the best path that both ends have.
 Status EngineCore::adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) {
-  const bool beside = takes_net(handshake.welcome());
-  return peer.add_lane(index, lane_factory(peer, index, handshake), beside);
+  const wire::PathMask both = handshake.welcome().paths & offer(remote_address_of(handshake.fd()));
+  const Path* path = paths_.choose(both);
+  if (path == nullptr)
+    return lane_error(TCPX_PATH_UNAVAILABLE,
+                      strf("the peer offers lane {} none of our paths", index));
+  return peer.add_lane(index, lane_factory(*path, peer, index, handshake), path->traits());
 }
 
 void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
   shared_.counters.peers_connected.fetch_add(1);
-  auto [why, note] = peer->notes();
+  const Peer::Notes notes = peer->notes();
   const std::string path = path_of(*peer);
-  if (why.empty()) why = net_ == nullptr ? no_net_ : "the peer has none";
-  shared_.log.info(
-      "peer {} \"{}\" ({}): path {}, {} lanes via {}{}{}", peer->id(), escaped(peer->name()),
-      peer->inbound ? "came to us" : "connected", path, peer->live_lanes(), interfaces_of(*peer),
-      path == "net" ? "" : "; no net path: " + why, note.empty() ? "" : "; lanes missing: " + note);
+  shared_.log.info("peer {} \"{}\" ({}): path {}, {} lanes via {}{}{}", peer->id(),
+                   escaped(peer->name()), peer->inbound ? "came to us" : "connected", path,
+                   peer->live_lanes(), interfaces_of(*peer),
+                   paths_.why_not_better(path, notes.path),
+                   notes.connect.empty() ? "" : "; lanes missing: " + notes.connect);
 }
 
 Nanos EngineCore::tick(Nanos now) {

@@ -15,7 +15,7 @@
 #include "engine/doorkeeper.h"
 #include "engine/peer.h"
 #include "engine/shared.h"
-#include "path/net/net_path.h"
+#include "path/paths.h"
 #include "session/keyring.h"
 #include "session/service.h"
 #include "topo/interfaces.h"
@@ -61,7 +61,6 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   EngineCore(Config config, Log log, Movers* movers);
   Status init();
   Status init_paths();
-  bool allows(std::string_view path) const;
   Status init_listeners(std::vector<Fd>* listeners);
   Status init_loops();
   void make_connection_info();
@@ -71,8 +70,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void remember_if_held_locked(const std::shared_ptr<Peer>& peer) TCPX_REQUIRES(mu_);
   std::shared_ptr<Peer> find_session(const wire::Hello& hello);
   Status start_connecting(ConnectTarget target, uint64_t* peer);
-  bool takes_net(const wire::Welcome& welcome) const;  // beside the stream of its lane
-  LaneFactory lane_factory(Peer& peer, uint32_t index, Handshake& handshake);
+  LaneFactory lane_factory(const Path& path, Peer& peer, uint32_t index, Handshake& handshake);
   std::string interface_of(int fd) const;
   bool on_this_host(const wire::Address& address) const;
   void forget_ended_inbound_locked() TCPX_REQUIRES(mu_);
@@ -97,8 +95,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   wire::Uid uid() const override { return uid_; }
   Status key_for(const wire::Hello& hello, auth::Key* key) override;
   // HandshakeHost, ServiceOwner, ConnectorHost: service thread.
-  Status welcome_for(const wire::Hello& hello, const auth::Key& session_key,
-                     wire::Welcome* welcome) override;
+  Status welcome_for(const wire::Hello& hello, const wire::Address& remote,
+                     const auth::Key& session_key, wire::Welcome* welcome) override;
   void welcome_over(uint64_t session) noexcept override;
   void accepted(Handshake& handshake) override;
   void refused(const Handshake& handshake, bool timed_out) override {
@@ -113,7 +111,8 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) override;
   const std::vector<LocalAddress>& local_addresses() const override { return chosen_; }
   const EngineOptions& options() const override { return shared_.options; }
-  wire::PathMask paths() const override;
+  wire::PathMask offer(const wire::Address& remote) const override;
+  const PathWish& path_wish() const override { return shared_.path_wish; }
   void connected(const std::shared_ptr<Peer>& peer) override;
 
   Config config_;
@@ -129,8 +128,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::unique_ptr<Service> service_;
   Doorkeeper doorkeeper_;
   std::unique_ptr<Door> door_;
-  std::unique_ptr<net::NetPath> net_;  // null: there is none
-  std::string no_net_;                 // why
+  Paths paths_;
 
   Mutex mu_;  // never held while entering a loop
   bool shutting_down_ TCPX_GUARDED_BY(mu_) = false;

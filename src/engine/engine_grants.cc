@@ -53,7 +53,7 @@ void EngineCore::forget_grants(std::unique_ptr<const Grants> old) {
   for (auto& loop : shared_.loops) passed &= loop->run_exclusive([] {});
   for (auto& peer : all_peers())
     for (PeerLane* lane : peer->lanes())
-      if (lane->has_own_loop()) passed &= lane->in_loop([] {});
+      if (lane->traits().own_loop()) passed &= lane->in_loop([] {});
   if (!passed) (void)old.release();
 }
 

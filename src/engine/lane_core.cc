@@ -4,15 +4,15 @@
 
 namespace tcpx {
 
-LaneCore::LaneCore(Peer& of_peer, uint32_t number, Loop& its_loop, bool alone)
+LaneCore::LaneCore(Peer& of_peer, uint32_t number, Loop& its_loop, const LaneTraits& of_path)
     : peer(of_peer),
       shared(of_peer.shared()),
       index(number),
       window(of_peer.identity().window),
       loop(its_loop),
-      own_loop(alone),
-      moves(its_loop.mover(), window, alone) {
-  load.may_hang = alone;
+      traits(of_path),
+      moves(its_loop.mover(), window, of_path) {
+  load.may_hang = of_path.may_hang;
 }
 
 void LaneCore::look_at_moves_soon() {

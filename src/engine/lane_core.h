@@ -10,20 +10,21 @@
 #include "engine/lane_moves.h"
 #include "engine/shared.h"
 #include "path/lane.h"
+#include "path/lane_traits.h"
 
 namespace tcpx {
 
 class Peer;
 
 struct LaneCore {
-  LaneCore(Peer& of_peer, uint32_t number, Loop& its_loop, bool alone);
+  LaneCore(Peer& of_peer, uint32_t number, Loop& its_loop, const LaneTraits& of_path);
 
   Peer& peer;
   EngineShared& shared;
   const uint32_t index;
   const uint32_t window;  // chunks, each way
   Loop& loop;
-  const bool own_loop;  // no other lane uses it
+  const LaneTraits traits;  // of its path
   std::unique_ptr<Lane> lane;
   std::atomic<bool> started{false};  // it has a lane
   LaneLoad load;

@@ -16,7 +16,7 @@ class LaneLife {
  public:
   uint32_t index() const { return core_.index; }
   Loop& loop() const { return core_.loop; }
-  bool has_own_loop() const { return core_.own_loop; }
+  const LaneTraits& traits() const { return core_.traits; }  // of its path
 
   // ---- it is asked ----
   // Runs f in the exclusive section. False: the lane's plugin hangs; f must own its captures.
@@ -36,7 +36,7 @@ class LaneLife {
   bool moves_hang(Nanos now) const;
   // Of a lane that is shut, or never started: ends the thread of a loop of its own. False: not yet.
   // Not from that loop.
-  bool stop_loop(Nanos patience) { return !core_.own_loop || core_.loop.stop(patience); }
+  bool stop_loop(Nanos patience) { return !core_.traits.own_loop() || core_.loop.stop(patience); }
 
   // ---- facts ----
   const LaneLoad& load() const { return core_.load; }
@@ -52,8 +52,8 @@ class LaneLife {
 
  protected:
   // `loop`: one of the engine's, or one that this lane alone uses.
-  LaneLife(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop)
-      : loop_owner_(std::move(loop)), core_(peer, index, *loop_owner_, own_loop) {}
+  LaneLife(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, const LaneTraits& traits)
+      : loop_owner_(std::move(loop)), core_(peer, index, *loop_owner_, traits) {}
   ~LaneLife() = default;
 
   Status start(const LaneFactory& factory, LaneSink& sink);

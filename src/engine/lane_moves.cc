@@ -5,7 +5,8 @@
 
 namespace tcpx {
 
-LaneMoves::LaneMoves(Mover* mover, uint32_t window, bool alone) : mover_(mover), alone_(alone) {
+LaneMoves::LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits)
+    : mover_(mover), places_(traits.places), alone_(traits.own_loop()) {
   placing_.reserve(window + 1);
   if (mover == nullptr) return;
   waiting_.reserve(2 * window);
@@ -102,7 +103,7 @@ RxChunk* LaneMoves::next_placed(std::string* failed) {
 
 PlaceMask LaneMoves::starved_of(SlotUse use) const {
   PlaceMask starved = 0;
-  for (PlaceMask left = mover_->staged(); left != 0; left &= left - 1) {
+  for (PlaceMask left = staged(); left != 0; left &= left - 1) {
     const Place place = first_of(left);
     const bool behind = use == kSend && !waiting_.empty();  // data that the peer asked for
     if (behind || !may_take(use, place)) starved |= mask_of(place);

@@ -12,16 +12,24 @@
 
 #include "memory/mover.h"
 #include "path/lane.h"
+#include "path/lane_traits.h"
 
 namespace tcpx {
 
 class LaneMoves {
  public:
-  // `mover`: null where nothing is moved. `alone`: no other lane uses it.
-  LaneMoves(Mover* mover, uint32_t window, bool alone);
+  // `mover`: null where nothing is moved.
+  LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits);
 
+  // Whether memory of this place can be reached at all; without a mover nobody asks.
+  bool serves(const Place& place) const {
+    return mover_ == nullptr || places_.has(place) || (mover_->serves() & mask_of(place)) != 0;
+  }
   // Places whose chunks pass through slots; most lanes have none.
-  PlaceMask staged() const { return mover_ == nullptr ? 0 : mover_->staged(); }
+  PlaceMask staged() const {
+    if (mover_ == nullptr) return 0;
+    return mover_->staged() | (places_.has(Place{}) ? 0 : kHostBit);
+  }
   bool stages(const Place& place) const { return (staged() & mask_of(place)) != 0; }
   // Of those, where a chunk may not leave its queue: there is no slot for it.
   PlaceMask starved() const { return staged() == 0 ? 0 : starved_of(kSend); }
@@ -81,7 +89,8 @@ class LaneMoves {
   bool over(uint64_t* move, std::string* failed);
 
   Mover* const mover_;
-  const bool alone_;
+  const PlaceKinds places_;  // that the path serves without
+  const bool alone_;         // no other lane uses the mover
   std::vector<TxFrame*> waiting_, filling_;
   std::vector<RxChunk*> placing_;
   size_t running_ = 0;

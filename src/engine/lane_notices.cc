@@ -45,10 +45,10 @@ void LaneNotices::sent(TxFrame* frame) {
 }
 
 // Sent when the data is confirmed, a notification costs a round trip more: under NIXL 4 KiB took 19
-// us, now 12, 64 KiB 29 and 21. Beside the stream payload arrives in its own time.
+// us, now 12, 64 KiB 29 and 21.
 bool LaneNotices::may_follow(const TransferState& transfer) const {
   core_.assert_inside();
-  if (core_.own_loop || transfer.plan.op != TCPX_WRITE) return false;
+  if (!core_.traits.keeps_stream_order || transfer.plan.op != TCPX_WRITE) return false;
   // It would overtake the data.
   if (core_.moves.stages(transfer.plan.chunks.back().local)) return false;
   return behind_.may_follow(transfer, transfer.notice->bytes.size());

@@ -17,7 +17,8 @@ void LostLanes::lost(
     // None is dealt to a lane that is no longer open.
     if (ChunkWork dealt; lane.out().take_dealt(&dealt))
       peer_.transfers().take_back(lock, dealt, lane.index());
-    if (const PathRefusal* refusal = lock->session.refusal_stands(now_ns())) why = refusal->status;
+    if (const LaneRefusal* refusal = lock->session.refusal_stands(now_ns()))
+      why = refusal->why.status;
     lock.tell_changed();
     if (lock->session.over()) return;  // its end settles everything
     const LaneBits open = lock->scheduler.open_lanes();

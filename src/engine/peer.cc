@@ -36,18 +36,19 @@ void Peer::start_epochs(uint64_t of_peer, uint64_t ours) {
   epoch_was_heard(ours);
 }
 
-Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop) {
+Status Peer::add_lane(uint32_t index, const LaneFactory& factory, const LaneTraits& traits) {
   PeerLane* lane;
   LanesKept kept;
   EngineShared& shared = state_.shared;
   // The engine's loops are not owned by those who use them.
   std::shared_ptr<Loop> loop(std::shared_ptr<Loop>(),
                              shared.loops[(id() + index) % shared.loops.size()].get());
-  if (own_loop) {
+  if (traits.own_loop()) {
     Loop::Settings settings;
     settings.spin = shared.options.spin;
-    settings.own_thread_only = true;
+    settings.own_thread_only = !traits.caller_may_drive;
     settings.movers = shared.movers;
+    settings.mover_for = traits.busy_polls ? MoverFor::kBeside : MoverFor::kStreams;
     settings.hang_patience =
         std::clamp(shared.options.connect_timeout, kLeastHangPatience, settings.hang_patience);
     std::unique_ptr<Loop> made;
@@ -62,7 +63,7 @@ Status Peer::add_lane(uint32_t index, const LaneFactory& factory, bool own_loop)
       return lane_error(TCPX_PROTOCOL_ERROR, strf("lane {} exists already", index));
     if (lock->lost.is_given_up(index))
       return lane_error(TCPX_PEER_DISCONNECTED, strf("the peer gave lane {} up already", index));
-    lock->lanes[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), own_loop);
+    lock->lanes[index] = std::make_unique<PeerLane>(*this, index, std::move(loop), traits);
     lane = lock->lanes[index].get();
     lock->scheduler.add_lane(index, lane->load());
     kept = lock->lanes.keep();
@@ -110,18 +111,18 @@ void Peer::tell_up_later() {
   state_.shared.defer([self = shared_from_this()] { self->on_up_(); });
 }
 
-// A comm may have broken with the peer: then its stream ends too.
-void Peer::lane_settled(PeerLane& lane, const Status& status) {
+void Peer::lane_settled(PeerLane& lane, const PathRefusal& refusal) {
   bool up = false;
   {
     PeerLock lock(state_);
-    if (!status.ok() && notes_.path.empty()) notes_.path = status.text();
-    if (!status.ok() && state_.shared.options.require_path == "net")
+    if (!refusal.none() && notes_.path.empty()) notes_.path = refusal.status.text();
+    if (!refusal.none() && !state_.shared.path_wish.accepts_stream())
       lock->session.refuse(
-          {lane.index(), status.code() == TCPX_PEER_DISCONNECTED,
-           peer_error(TCPX_PATH_UNAVAILABLE, strf("require_path is net, but lane {} cannot have "
-                                                  "it: {}",
-                                                  lane.index(), status.text())),
+          {lane.index(),
+           {peer_error(TCPX_PATH_UNAVAILABLE,
+                       strf("{}, but lane {} cannot have it: {}", state_.shared.path_wish.text(),
+                            lane.index(), refusal.status.text())),
+            refusal.in_doubt},
            now_ns()});
     up = came_up(lock);
   }
@@ -301,7 +302,7 @@ size_t Peer::lanes_not_shut() {
 
 bool Peer::hangs(Nanos now) {
   for (PeerLane* lane : lanes())
-    if (lane->has_own_loop() && !lane->is_shut() && lane->loop().hangs(now)) return true;
+    if (lane->traits().may_hang && !lane->is_shut() && lane->loop().hangs(now)) return true;
   return false;
 }
 

@@ -46,7 +46,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // What the handshake has told either side, before there is a lane.
   void start_epochs(uint64_t of_peer, uint64_t ours);
   // Takes over an authenticated socket as lane `index`.
-  Status add_lane(uint32_t index, const LaneFactory& factory, bool own_loop);
+  Status add_lane(uint32_t index, const LaneFactory& factory, const LaneTraits& traits);
   // Inbound: how many lanes the client announced; it may bring each of them once.
   void expect_lanes(uint32_t lanes);
   bool may_join(uint32_t index);
@@ -102,7 +102,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void await_epoch_heard(uint64_t epoch, Nanos deadline);
 
   // ---- from lanes, in their loops ----
-  void lane_settled(PeerLane& lane, const Status& status);
+  void lane_settled(PeerLane& lane, const PathRefusal& refusal);
   void lane_shut();
   void lane_said_bye(PeerLane& lane);
   // Whether that was all the session waited for.

@@ -19,8 +19,8 @@ std::string gone_text(const void* at, const PartRegions& regions) {
 
 }  // namespace
 
-PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop)
-    : LaneLife(peer, index, std::move(loop), own_loop) {}
+PeerLane::PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, const LaneTraits& traits)
+    : LaneLife(peer, index, std::move(loop), traits) {}
 
 PeerLane::~PeerLane() = default;
 
@@ -90,10 +90,10 @@ bool PeerLane::awaits_answer() const {
   return out_.awaits_answer() || notices_.awaits_answer();
 }
 
-void PeerLane::on_settled(const Status& status) {
+void PeerLane::on_settled(const PathRefusal& refusal) {
   core_.assert_inside();
   interface_is_known();
-  core_.peer.lane_settled(*this, status);
+  core_.peer.lane_settled(*this, refusal);
 }
 
 void PeerLane::send_bye() {

@@ -21,7 +21,7 @@ namespace tcpx {
 
 class PeerLane final : public LaneLife, public LaneSink {
  public:
-  PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, bool own_loop);
+  PeerLane(Peer& peer, uint32_t index, std::shared_ptr<Loop> loop, const LaneTraits& traits);
   ~PeerLane() override;
 
   Status start(const LaneFactory& factory) { return LaneLife::start(factory, *this); }
@@ -55,7 +55,7 @@ class PeerLane final : public LaneLife, public LaneSink {
   void on_sent(TxFrame* frame) override;
   void fill() override;
   bool awaits_answer() const override;
-  void on_settled(const Status& status) override;
+  void on_settled(const PathRefusal& refusal) override;
   Work on_idle() override;
   void on_down(const Status& status) noexcept override;
 

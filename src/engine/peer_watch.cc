@@ -34,7 +34,7 @@ void PeerWatch::tick(Nanos now) {
 
 bool PeerWatch::end_hung(Nanos now) {
   for (PeerLane* lane : peer_.lanes()) {
-    if (!lane->has_own_loop() || lane->is_shut() || !lane->loop().hangs(now)) continue;
+    if (!lane->traits().may_hang || lane->is_shut() || !lane->loop().hangs(now)) continue;
     peer_.end(peer_error(TCPX_PATH_UNAVAILABLE,
                          strf("the net plugin hangs in a call on lane {}; its thread and the "
                               "memory it was given are lost, unless it comes back",
@@ -48,9 +48,9 @@ bool PeerWatch::end_refused(Nanos now) {
   Status refused;
   {
     PeerLock lock(state_);
-    const PathRefusal* refusal = lock->session.refusal_due(now);
+    const LaneRefusal* refusal = lock->session.refusal_due(now);
     if (refusal == nullptr) return false;
-    refused = refusal->status;
+    refused = refusal->why.status;
   }
   peer_.end(refused);
   return true;
@@ -78,7 +78,7 @@ bool PeerWatch::end_left(Nanos now) {
 bool PeerWatch::in_a_call(Nanos now) {
   LaneList all = peer_.lanes();
   return std::any_of(all.begin(), all.end(), [now](PeerLane* lane) {
-    return lane->has_own_loop() && lane->loop().round_time(now) > kLongRound;
+    return lane->traits().may_hang && lane->loop().round_time(now) > kLongRound;
   });
 }
 
@@ -117,7 +117,7 @@ void PeerWatch::watch_lane(PeerLane& lane, const LanesKept& kept, Nanos now, Nan
     give_up(strf("the peer has not read its answers for {} ms", (now - since) / kMilli));
   if (!alone && latest - heard > options.lane_timeout)
     give_up(strf("silent for {} ms while other lanes work", (now - heard) / kMilli));
-  if (lane.has_own_loop()) watch_carrier(lane, kept, now);
+  if (!lane.traits().keeps_stream_order) watch_carrier(lane, kept, now);
 }
 
 // The stream of a lane may be alive while what carries its payload is not. While the stream is

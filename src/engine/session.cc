@@ -23,7 +23,7 @@ bool Session::come_up(bool lanes_settled) {
 
 // ---- refused -------------------------------------------------------------------------------
 
-void Session::refuse(PathRefusal refusal) {
+void Session::refuse(LaneRefusal refusal) {
   if (over() || leaving()) return;
   refusals_.push_back(std::move(refusal));
   if (!(state_ == State::kRefused)) state_.step(State::kRefused);
@@ -31,30 +31,32 @@ void Session::refuse(PathRefusal refusal) {
 
 void Session::lane_lost(uint32_t lane) {
   const bool were = !refusals_.empty();
-  std::erase_if(refusals_, [lane](const PathRefusal& r) { return r.lane == lane && r.in_doubt; });
+  std::erase_if(refusals_,
+                [lane](const LaneRefusal& r) { return r.lane == lane && r.why.in_doubt; });
   if (were && refusals_.empty() && state_ == State::kRefused)
     state_.step(was_up_ ? State::kUp : State::kConnecting);
 }
 
 // One that is certain counts before those in doubt.
-const PathRefusal* Session::refusal() const {
+const LaneRefusal* Session::refusal() const {
   auto certain = std::find_if(refusals_.begin(), refusals_.end(),
-                              [](const PathRefusal& r) { return !r.in_doubt; });
+                              [](const LaneRefusal& r) { return !r.why.in_doubt; });
   if (certain != refusals_.end()) return &*certain;
   return refusals_.empty() ? nullptr : &refusals_.front();
 }
 
-const PathRefusal* Session::refusal_due(Nanos now) const {
-  const PathRefusal* refused = refusal();
+const LaneRefusal* Session::refusal_due(Nanos now) const {
+  const LaneRefusal* refused = refusal();
   if (refused == nullptr || over()) return nullptr;
-  return now - refused->since >= (refused->in_doubt ? kStreamFollows : kOtherSideKnows) ? refused
-                                                                                        : nullptr;
+  return now - refused->since >= (refused->why.in_doubt ? kStreamFollows : kOtherSideKnows)
+             ? refused
+             : nullptr;
 }
 
-const PathRefusal* Session::refusal_stands(Nanos now) const {
-  const PathRefusal* refused = refusal();
+const LaneRefusal* Session::refusal_stands(Nanos now) const {
+  const LaneRefusal* refused = refusal();
   if (refused == nullptr) return nullptr;
-  return !refused->in_doubt || now - refused->since >= kStreamFollows ? refused : nullptr;
+  return !refused->why.in_doubt || now - refused->since >= kStreamFollows ? refused : nullptr;
 }
 
 // ---- leaving, and the end --------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/steps.h"
 #include "engine/lane_bits.h"
+#include "path/path_refusal.h"
 
 namespace tcpx {
 
@@ -33,12 +34,11 @@ struct SessionRules {
   };
 };
 
-// Why a lane has not the path that is required. A peer that dies while a lane is set up looks like
-// one without the path, until its stream ends too: such a refusal is in doubt.
-struct PathRefusal {
+// A lane that has not the path that is required, and with what the session ends for it. A peer that
+// dies while a lane is set up looks like one without the path: such a refusal is in doubt.
+struct LaneRefusal {
   uint32_t lane = 0;
-  bool in_doubt = false;
-  Status status;
+  PathRefusal why;
   Nanos since = 0;
 };
 
@@ -62,13 +62,13 @@ class Session {
   bool come_up(bool lanes_settled);
 
   // ---- refused ----
-  void refuse(PathRefusal refusal);
+  void refuse(LaneRefusal refusal);
   // What its refusal was in doubt about: it was the first sign of the lane's loss.
   void lane_lost(uint32_t lane);
   // The refusal that the session ends with, if it is time for that; null: none, or not yet.
-  const PathRefusal* refusal_due(Nanos now) const;
+  const LaneRefusal* refusal_due(Nanos now) const;
   // The same for a stream that ends now: it is the peer's answer to our word, not half of a death.
-  const PathRefusal* refusal_stands(Nanos now) const;
+  const LaneRefusal* refusal_stands(Nanos now) const;
 
   // ---- leaving ----
   void leave();
@@ -85,14 +85,14 @@ class Session {
   const Status& end_status() const { return end_status_; }
 
  private:
-  const PathRefusal* refusal() const;
+  const LaneRefusal* refusal() const;
 
   Stepped<SessionRules> state_;
   bool was_up_ = false;
   bool lanes_made_ = false;
   bool peer_left_ = false;
   LaneBits byes_;
-  std::vector<PathRefusal> refusals_;
+  std::vector<LaneRefusal> refusals_;
   Status end_status_;
 };
 

@@ -12,6 +12,7 @@
 #include "memory/mover.h"
 #include "memory/region_table.h"
 #include "path/loop.h"
+#include "path/paths.h"
 
 namespace tcpx {
 
@@ -51,6 +52,7 @@ struct EngineCounters {
 
 struct EngineShared {
   EngineOptions options;
+  PathWish path_wish;
   Log log;
   RegionTable regions;
   std::atomic<uint64_t> epoch{kFirstEpoch};

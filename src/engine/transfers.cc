@@ -95,14 +95,15 @@ void Transfers::begin(PeerLock& lock, const std::shared_ptr<TransferState>& tran
 }
 
 // Lanes on different interfaces always add up. On one interface they add loops, and what another
-// one gets has to be worth waking it, if it sleeps.
+// one gets has to be worth waking it, if it sleeps. Where the caller may not drive, somebody is
+// woken in any case.
 bool Transfers::stays_on_one_lane(PeerLock& lock, const TransferState& transfer,
                                   const PeerLane& first) const {
   if (transfer.plan.chunks.size() < 2 || !shared_.options.adaptive_striping) return false;
   if (transfer.plan.bytes >= 2 * tuning::kWorthWaking) return false;
   for (auto& lane : lock->lanes) {
     if (!lane || !lane->open() || lane.get() == &first) continue;
-    if (lane->rail() != first.rail() || lane->has_own_loop()) return false;
+    if (lane->rail() != first.rail() || !lane->traits().caller_may_drive) return false;
     if (&lane->loop() != &first.loop() && lane->loop().awake()) return false;
   }
   return true;

@@ -14,7 +14,7 @@ Loop* Transfers::loop_to_drive(PeerLock& lock, TransferState& transfer) const {
   const LaneBits open = lock->scheduler.open_lanes(), carry = open & transfer.lanes;
   LaneBits first = carry.empty() ? open : carry;
   PeerLane* lane = first.empty() ? nullptr : lock.open_lane(first.take_first());
-  if (lane == nullptr || lane->has_own_loop()) return nullptr;
+  if (lane == nullptr || !lane->traits().caller_may_drive) return nullptr;
   Loop& loop = lane->loop();
   bool alone = transfer.drivers.fetch_add(1) == 0;
   transfer.driven_apart = !alone && (transfer.driven_apart || transfer.driving != &loop);

@@ -57,6 +57,8 @@ class Mover {
   // Places whose bytes pass through a slot whatever the lane could do with them, and of which there
   // is memory. It may grow at any time.
   virtual PlaceMask staged() const = 0;
+  // Places it can move to and from.
+  virtual PlaceMask serves() const { return kHostBit | staged(); }
 
   // Slots belong to a place: what one GPU is short of, another may have.
   virtual size_t free_slots(SlotUse use, const Place& place) = 0;

@@ -37,4 +37,23 @@ inline Place first_of(PlaceMask mask) {
   return {Place::Kind::kCuda, static_cast<uint16_t>(bit - 1)};
 }
 
+// Kinds of places.
+class PlaceKinds {
+ public:
+  constexpr PlaceKinds() = default;
+  constexpr explicit PlaceKinds(Place::Kind kind) : bits_(bit(kind)) {}
+  constexpr PlaceKinds operator|(PlaceKinds other) const {
+    PlaceKinds out;
+    out.bits_ = static_cast<uint8_t>(bits_ | other.bits_);
+    return out;
+  }
+  constexpr bool has(const Place& place) const { return (bits_ & bit(place.kind)) != 0; }
+
+ private:
+  static constexpr uint8_t bit(Place::Kind kind) {
+    return static_cast<uint8_t>(1u << static_cast<unsigned>(kind));
+  }
+  uint8_t bits_ = 0;
+};
+
 }  // namespace tcpx

@@ -25,8 +25,8 @@ class CarrierHost {
   virtual ~CarrierHost() = default;
   // To the carrier at the other end, through the stream, in order with its frames.
   virtual void send_message(std::span<const uint8_t> bytes) = 0;
-  // Set-up is over. Not ok: no carrier.
-  virtual void carrier_settled(const Status& status) = 0;
+  // Set-up is over. With a refusal: no carrier.
+  virtual void carrier_settled(const PathRefusal& refusal) = 0;
   // The frame's memory is not read any more.
   virtual void payload_sent(TxFrame* frame) = 0;
   // All payload of the chunk is where its landing says, or was dropped.

@@ -24,6 +24,7 @@
 #include "memory/place.h"
 #include "memory/region_extent.h"
 #include "path/loop.h"
+#include "path/path_refusal.h"
 #include "wire/frame.h"
 
 namespace tcpx {
@@ -147,9 +148,9 @@ class LaneSink {
   virtual void fill() = 0;
   // Whether the peer owes us something on this lane, so that it is worth watching closely.
   virtual bool awaits_answer() const = 0;
-  // The lane knows how payload will travel; until then it has no credit. Not ok: not as it was
-  // meant to (the lane works all the same).
-  virtual void on_settled(const Status& status) = 0;
+  // The lane knows how payload will travel; until then it has no credit. With a refusal: not as it
+  // was meant to (the lane works all the same).
+  virtual void on_settled(const PathRefusal& refusal) = 0;
   // Work without an event: moves under way.
   virtual Work on_idle() = 0;
   // The lane is closed and out of its loop; frames still queued are handed back through on_sent.

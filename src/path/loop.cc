@@ -18,8 +18,7 @@ void sleep_until_clock(Nanos when) {
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   std::unique_ptr<Loop> loop(new Loop(settings));
   if (settings.movers != nullptr)
-    loop->mover_ = settings.movers->make(
-        settings.own_thread_only ? MoverFor::kBeside : MoverFor::kStreams, *loop);
+    loop->mover_ = settings.movers->make(settings.mover_for, *loop);
   if (Status status = loop->events_.open(); !status) return status;
   Status started = loop->thread_.start([raw = loop.get()] { raw->thread_main(); });
   if (started) *out = std::move(loop);

@@ -49,6 +49,7 @@ class Loop final : public LoopSources, private MoveWatcher {
     // process did not run (it was stopped) does not count.
     Nanos hang_patience = 10 * kSecond;
     Movers* movers = nullptr;
+    MoverFor mover_for = MoverFor::kStreams;
   };
 
   static Status create(const Settings& settings, std::unique_ptr<Loop>* out);

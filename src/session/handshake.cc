@@ -251,7 +251,8 @@ void Handshake::proof_received() {
   if (status && hello_.kind == wire::HelloKind::kNewSession)
     status =
         auth::derive_session_key(key_, hello_bytes_, signed_part(challenge_bytes_), &session_key_);
-  if (status) status = host_->welcome_for(hello_, session_key_, &welcome_);
+  if (status)
+    status = host_->welcome_for(hello_, remote_address_of(fd_.get()), session_key_, &welcome_);
   if (!status) {
     status_ = status;
     welcome_ = {};

@@ -21,10 +21,10 @@ namespace tcpx {
 // What the accepting engine decides while it shakes hands.
 class HandshakeHost : public GreetingHost {
  public:
-  // The client has proved itself: what it is told. Not ok: it is refused with that code. As soon as
-  // it has been told, lanes may come that join the session with `session_key`.
-  virtual Status welcome_for(const wire::Hello& hello, const auth::Key& session_key,
-                             wire::Welcome* welcome) = 0;
+  // A client at `remote` has proved itself: what it is told. Not ok: it is refused with that code.
+  // As soon as it has been told, lanes may come that join the session with `session_key`.
+  virtual Status welcome_for(const wire::Hello& hello, const wire::Address& remote,
+                             const auth::Key& session_key, wire::Welcome* welcome) = 0;
   // The handshake of the first socket of `session` is over, however it ended.
   virtual void welcome_over(uint64_t session) noexcept = 0;
 };

@@ -13,33 +13,19 @@ class RawServer {
  public:
   explicit RawServer(RawSocket socket) : socket_(std::move(socket)) {}
 
-  void shake_hands() {
-    wire::Hello hello;
-    ASSERT_TRUE(socket_.receive(hello_));
-    ASSERT_TRUE(wire::decode(hello_, &hello).ok());
-    wire::Challenge challenge;
-    challenge.uid.fill(0x55);
-    wire::encode(challenge, challenge_);
+  // Of a new session, and of a lane that joins with that session's key; which it gives back.
+  KeyBytes shake_hands(uint32_t lanes = 1) {
     const KeyBytes key =
         engine_key_from({reinterpret_cast<const uint8_t*>(kKey.data()), kKey.size()});
-    challenge.proof = sign(key, "tcpx-p2p server proof v1", {});
-    const wire::Digest session = sign(key, "tcpx-p2p session key  v1", {});
-    wire::encode(challenge, challenge_);
-    ASSERT_TRUE(socket_.send(challenge_));
-    std::array<uint8_t, wire::kProofMessageBytes> proof{};
-    ASSERT_TRUE(socket_.receive(proof));
-    wire::Welcome welcome;
-    welcome.session = 77;
-    welcome.chunk_bytes = 512 << 10;
-    welcome.window = 16;
-    welcome.paths = wire::kTcpPath | wire::kNetPath;
-    std::array<uint8_t, wire::kWelcomeBytes> bytes{};
-    wire::encode(welcome, bytes);
-    welcome.mac = sign({session.begin(), session.end()}, "tcpx-p2p welcome mac  v1",
-                       std::span(bytes).first(wire::kWelcomeSignedBytes));
-    wire::encode(welcome, bytes);
-    ASSERT_TRUE(socket_.send(bytes));
+    KeyBytes session;
+    welcome(key, &session, lanes, wire::kTcpPath | wire::kNetPath);
+    return session;
   }
+  void let_join(const KeyBytes& session, wire::PathMask paths) {
+    KeyBytes same = session;
+    welcome(session, &same, 2, paths);
+  }
+  bool closes(Ms limit) { return socket_.closes(limit); }
   void say(const wire::NetSetup& message) {
     std::array<uint8_t, wire::kNetSetupBytes> payload{};
     wire::encode(message, payload);
@@ -54,6 +40,34 @@ class RawServer {
   void drain(Ms limit) { socket_.drain(limit); }
 
  private:
+  // `session`: empty for a new one.
+  void welcome(const KeyBytes& key, KeyBytes* session, uint32_t lanes, wire::PathMask paths) {
+    wire::Hello hello;
+    ASSERT_TRUE(socket_.receive(hello_));
+    ASSERT_TRUE(wire::decode(hello_, &hello).ok());
+    wire::Challenge challenge;
+    challenge.uid.fill(0x55);
+    wire::encode(challenge, challenge_);
+    challenge.proof = sign(key, "tcpx-p2p server proof v1", {});
+    const wire::Digest made = sign(key, "tcpx-p2p session key  v1", {});
+    if (session->empty()) session->assign(made.begin(), made.end());
+    wire::encode(challenge, challenge_);
+    ASSERT_TRUE(socket_.send(challenge_));
+    std::array<uint8_t, wire::kProofMessageBytes> proof{};
+    ASSERT_TRUE(socket_.receive(proof));
+    wire::Welcome welcome;
+    welcome.session = 77;
+    welcome.lanes = lanes;
+    welcome.chunk_bytes = 512 << 10;
+    welcome.window = 16;
+    welcome.paths = paths;
+    std::array<uint8_t, wire::kWelcomeBytes> bytes{};
+    wire::encode(welcome, bytes);
+    welcome.mac = sign(*session, "tcpx-p2p welcome mac  v1",
+                       std::span(bytes).first(wire::kWelcomeSignedBytes));
+    wire::encode(welcome, bytes);
+    ASSERT_TRUE(socket_.send(bytes));
+  }
   wire::Digest sign(const KeyBytes& key, std::string_view label,
                     std::span<const uint8_t> more) const {
     std::vector<uint8_t> message(label.begin(), label.end());
@@ -88,6 +102,21 @@ TEST_F(NetFault, ThePeersWordsAboutItsFailureAreEscaped) {
   for (const std::string& text : {result.text(), lines()}) {
     EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
     EXPECT_EQ(text.find("\ntcpx: all is well"), std::string::npos) << text;
+  }
+}
+
+// Its first lane has the path that is required; another one is not taken without.
+TEST_F(NetFault, ALaneThatJoinsWithoutTheRequiredPathIsRefused) {
+  for (wire::PathMask paths : {wire::kTcpPath, wire::kNetPath}) {
+    engine = make_engine(required({{"auth_key", std::string(kKey)}, {"lanes", "2"}}), keep_lines());
+    RawListener listener;
+    ASSERT_TRUE(succeeded(engine.connect_address(listener.address(), &id)));
+    RawServer first(listener.accept());
+    const KeyBytes session = first.shake_hands(2);
+    RawServer second(listener.accept());
+    second.let_join(session, paths);
+    EXPECT_EQ(second.closes(kConnectTimeout / 2), paths == wire::kTcpPath);
+    engine.destroy();
   }
 }
 

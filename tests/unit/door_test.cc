@@ -30,7 +30,10 @@ class Host final : public HandshakeHost {
     if (hello.key_id == kThrows) throw std::bad_alloc();
     return {};  // a key of zeros
   }
-  Status welcome_for(const wire::Hello&, const auth::Key&, wire::Welcome*) override { return {}; }
+  Status welcome_for(const wire::Hello&, const wire::Address&, const auth::Key&,
+                     wire::Welcome*) override {
+    return {};
+  }
   void welcome_over(uint64_t) noexcept override {}
   static constexpr uint64_t kThrows = 13;
 };

@@ -26,13 +26,16 @@ struct Refusal : testing::Test {
       EXPECT_TRUE(test::eventually([&] { return lane->pings().bytes_heard() > before; }))
           << "the target has both lanes";
     }
-    pair.source->shared().options.require_path = "net";  // from now on
+    pair.source->shared().path_wish = {"require_path is net", wire::kNetPath};  // from now on
     for (PeerLane* lane : peer->lanes()) lanes.push_back(lane);
     EXPECT_EQ(lanes.size(), 2u);
   }
   // The lane's carrier says that it is gone, as when the peer has died or its stream has broken.
   void comm_dies(PeerLane* lane) {
-    lane->in_loop([&] { peer->lane_settled(*lane, lane_error(TCPX_PEER_DISCONNECTED, "comm")); });
+    settles(lane, {lane_error(TCPX_PATH_UNAVAILABLE, "comm"), true});
+  }
+  void settles(PeerLane* lane, const PathRefusal& refusal) {
+    lane->in_loop([&] { peer->lane_settled(*lane, refusal); });
   }
   void stream_ends(PeerLane* lane) {
     Status broken = lane_error(TCPX_PEER_DISCONNECTED, "stream");
@@ -54,6 +57,13 @@ TEST_F(Refusal, ALaneThatDiedIsNoneHoweverItShowed) {
 
 TEST_F(Refusal, OneThatOnlyLostItsPathIs) {
   comm_dies(lanes[1]);
+  EXPECT_EQ(end_after(std::chrono::milliseconds(1000)).code(), TCPX_PATH_UNAVAILABLE);
+}
+
+// Whatever the code of its status.
+TEST_F(Refusal, OneThatIsCertainIsNotTakenForADeath) {
+  settles(lanes[1], {lane_error(TCPX_PEER_DISCONNECTED, "no such device"), false});
+  stream_ends(lanes[1]);
   EXPECT_EQ(end_after(std::chrono::milliseconds(1000)).code(), TCPX_PATH_UNAVAILABLE);
 }
 

@@ -13,8 +13,9 @@ namespace {
 
 using State = Session::State;
 
-PathRefusal refusal(uint32_t lane, bool in_doubt, Nanos since = 0) {
-  return {lane, in_doubt, peer_error(TCPX_PATH_UNAVAILABLE, "lane " + std::to_string(lane)), since};
+LaneRefusal refusal(uint32_t lane, bool in_doubt, Nanos since = 0) {
+  Status status = peer_error(TCPX_PATH_UNAVAILABLE, "lane " + std::to_string(lane));
+  return {lane, {status, in_doubt}, since};
 }
 
 TEST(Session, IsUpWhenItsLanesAreMadeAndSettled) {
@@ -51,7 +52,7 @@ TEST(Session, ARefusalThatIsCertainStays) {
   session.lane_lost(2);
   EXPECT_EQ(session.state(), State::kRefused);
   ASSERT_NE(session.refusal_due(kSecond), nullptr);
-  EXPECT_EQ(session.refusal_due(kSecond)->status.text(), "lane 2");
+  EXPECT_EQ(session.refusal_due(kSecond)->why.status.text(), "lane 2");
 }
 
 TEST(Session, ARefusalInDoubtStandsWhenTheStreamWouldHaveEnded) {

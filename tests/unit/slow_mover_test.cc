@@ -323,7 +323,7 @@ TEST(SlowMovers, LanesOfALoopShareItsSlots) {
 TEST(SlowMovers, NoLaneTakesAllSlots) {
   SlowMoves moves(8, 0);
   SlowMover mover(moves);
-  LaneMoves greedy(&mover, 16, false), modest(&mover, 16, false);
+  LaneMoves greedy(&mover, 16, LaneTraits{}), modest(&mover, 16, LaneTraits{});
   std::deque<TxFrame> frames;
   uint8_t memory[64] = {};
   auto fill = [&](LaneMoves& lane) {

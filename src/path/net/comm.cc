@@ -5,7 +5,8 @@
 
 namespace tcpx::net {
 
-Status plugin_error(const char* call, nccl::Result result) {
+Status plugin_error(const char* call, nccl::Result result, bool* broke) {
+  *broke = true;
   std::string warning = last_plugin_warning();
   return lane_error(TCPX_PEER_DISCONNECTED,
                     strf("the net plugin's {}: {}{}{}", call, result_name(result),

@@ -39,7 +39,8 @@ struct CommSettings {
   uint32_t window = nccl::kMaxRequests;
 };
 
-// A call that failed, with the plugin's last warning.
-Status plugin_error(const char* call, nccl::Result result);
+// A call on a comm that failed, with the plugin's last warning. A comm breaks with the peer, so
+// whoever gives a path up for that does not know which of the two it was: *broke.
+Status plugin_error(const char* call, nccl::Result result, bool* broke);
 
 }  // namespace tcpx::net

@@ -69,10 +69,14 @@ NetCarrier::~NetCarrier() {
 }
 
 Status NetCarrier::call_failed(const char* call, nccl::Result result) const {
-  // Another code than the other failures have: the comm may have broken with the peer.
-  return lane_error(
-      TCPX_PEER_DISCONNECTED,
+  return setup_error(
       with_warning(strf("the net plugin's {} failed: {}", call, result_name(result)), started_));
+}
+
+// The peer may have broken it off by dying.
+Status NetCarrier::call_to_peer_failed(const char* call, nccl::Result result) {
+  meeting_broke_ = true;
+  return call_failed(call, result);
 }
 
 std::string NetCarrier::interface() const {
@@ -88,7 +92,7 @@ void NetCarrier::start(CarrierHost& host) {
   // This thread is the lane's own. The engine has tried these CPUs; should they be gone by now, the
   // lane runs where it is, and its counters say where that is.
   if (settings_.cpus.any()) (void)topo::bind_this_thread(settings_.cpus).ok();
-  if (Status status = listen(); !status) fail_setup(status, true);
+  if (Status status = listen(); !status) fail_setup({status}, true);
 }
 
 Status NetCarrier::listen() {
@@ -121,14 +125,14 @@ Status NetCarrier::on_message(std::span<const uint8_t> bytes) {
   if (message.step == wire::NetStep::kFailed) {
     Status why = setup_error(with_warning("the peer: " + escaped(message.text), started_));
     if (state_ == State::kReady) return why;  // too late to go on without
-    fail_setup(why, false);
+    fail_setup({why}, false);
     return {};
   }
   if (state_ == State::kReady)
     return lane_error(TCPX_PROTOCOL_ERROR, "net set-up goes on after its end");
   switch (message.step) {
     case wire::NetStep::kOffer:
-      if (Status status = offer_received(message); !status) fail_setup(status, true);
+      if (Status status = offer_received(message); !status) fail_setup({status}, true);
       return {};
     case wire::NetStep::kReady: peer_ready_ = true; return {};
     case wire::NetStep::kBound:
@@ -155,7 +159,7 @@ Status NetCarrier::try_connect() {
   void* comm = nullptr;
   nccl::Result result = calls_.connect(settings_.device, connecting_->data(), &comm);
   if (comm != nullptr || result != nccl::kSuccess) connecting_.reset();
-  if (result != nccl::kSuccess) return call_failed("connect", result);
+  if (result != nccl::kSuccess) return call_to_peer_failed("connect", result);
   if (comm != nullptr) send_.open(comm, settings_.request_bytes);
   return {};
 }
@@ -165,7 +169,7 @@ Status NetCarrier::try_accept() {
   void* comm = nullptr;
   nccl::DeviceHandle* device = &device_handle_;
   nccl::Result result = calls_.accept(listen_comm_, &comm, &device);
-  if (result != nccl::kSuccess) return call_failed("accept", result);
+  if (result != nccl::kSuccess) return call_to_peer_failed("accept", result);
   if (comm == nullptr) return {};
   calls_.close_listen(listen_comm_);
   listen_comm_ = nullptr;
@@ -261,19 +265,19 @@ Status NetCarrier::advance_setup() {
   return {};
 }
 
-void NetCarrier::fail_setup(const Status& status, bool tell) {
+void NetCarrier::fail_setup(const PathRefusal& refusal, bool tell) {
   state_ = State::kFailed;
   if (tell) {
     wire::NetSetup message;
     message.step = wire::NetStep::kFailed;
-    message.status = static_cast<uint16_t>(status.code());
-    message.text = status.text();
+    message.status = static_cast<uint16_t>(refusal.status.code());
+    message.text = refusal.status.text();
     std::array<uint8_t, wire::kNetSetupBytes> bytes;
     wire::encode(message, bytes);
     host_->send_message(bytes);
   }
   close_comms();
-  host_->carrier_settled(status);
+  host_->carrier_settled(refusal);
 }
 
 // ---- data ----------------------------------------------------------------------------------
@@ -353,7 +357,7 @@ Status NetCarrier::poll(Work* left) {
     // stream: then there is no way back to the stream, only the end of the lane. If it is not, it
     // says so; its word may be behind what broke.
     if (!proof_sent_ || !bound_sent_) {
-      fail_setup(setup_failure_, true);
+      fail_setup({setup_failure_, meeting_broke_ || send_.broke() || receive_.broke()}, true);
       return {};
     }
     if (now_ns() - failed_at_ > kPeersWord) return setup_failure_;

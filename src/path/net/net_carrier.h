@@ -95,6 +95,7 @@ class NetCarrier final : public Carrier, private ReceiveComm::Events {
   void assert_inside() const { settings_.loop->assert_inside(); }
   // Set-up.
   Status call_failed(const char* call, nccl::Result result) const;
+  Status call_to_peer_failed(const char* call, nccl::Result result);
   Status listen();
   Status offer_received(const wire::NetSetup& offer);
   Status advance_setup();
@@ -106,7 +107,7 @@ class NetCarrier final : public Carrier, private ReceiveComm::Events {
   Status show_proof();
   Status check_proof();
   void settle_if_bound();
-  void fail_setup(const Status& status, bool tell);
+  void fail_setup(const PathRefusal& refusal, bool tell);
   void say(wire::NetStep step);
   void close_comms();
   void end();
@@ -134,6 +135,7 @@ class NetCarrier final : public Carrier, private ReceiveComm::Events {
   bool peer_ready_ = false, proof_sent_ = false, bound_sent_ = false, peer_bound_ = false;
   Status setup_failure_;  // ours; what becomes of the lane may hang on the peer's word
   Nanos failed_at_ = 0;
+  bool meeting_broke_ = false;  // a connect or accept failed
   ProofMove proof_out_, proof_in_;
   TxFrame proof_frame_;
   RxChunk proof_chunk_;

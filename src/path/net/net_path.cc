@@ -9,6 +9,7 @@
 #include "config/bindings.h"
 #include "memory/pages.h"
 #include "path/net/handle_check.h"
+#include "path/tcp/tcp_lane.h"
 #include "topo/binding_check.h"
 #include "topo/thread_cpus.h"
 
@@ -119,8 +120,30 @@ void warn_of_difference(const char* name, std::string_view ours, const Log& log)
 
 }  // namespace
 
-Status NetPath::create(const EngineOptions& options, const Log& log,
-                       std::unique_ptr<NetPath>* out) {
+PathProbe NetPath::probe(const EngineOptions& options, const Log& log) {
+  using enum PathProbe::IfNot;
+  PathProbe out;
+  out.why = create(options, log, &out.path);
+  const bool asked_for = !options.net_plugin.empty();
+  const bool mistaken = out.why.code() == TCPX_BAD_CONFIG;
+  // A wrong setting is not answered with another path, where the path was asked for.
+  out.if_not = asked_for && mistaken ? kFail : asked_for || mistaken ? kWarn : kGoOn;
+  return out;
+}
+
+// Which of a GPU's memory a plugin takes as it lies is for its registrations to say.
+LaneTraits NetPath::traits() const {
+  LaneTraits traits;
+  traits.may_hang = true;
+  traits.caller_may_drive = false;
+  traits.keeps_stream_order = false;
+  traits.busy_polls = true;
+  if (memory_type_ == nccl::kPtrCuda && !plugin_->device_memory_is_host())
+    traits.places = PlaceKinds(Place::Kind::kCuda);
+  return traits;
+}
+
+Status NetPath::create(const EngineOptions& options, const Log& log, std::unique_ptr<Path>* out) {
   std::unique_ptr<NetPath> path(new NetPath());
   path->tap_.emplace(log);
   // Without a plugin the environment, which is not ours, stays as it is.
@@ -236,6 +259,12 @@ std::unique_ptr<Carrier> NetPath::make_carrier(uint32_t lane, std::span<const ui
   auto cpus = worker_cpus_.find(settings.device);
   if (cpus != worker_cpus_.end()) settings.cpus = cpus->second;
   return std::make_unique<NetCarrier>(settings);
+}
+
+std::unique_ptr<Lane> NetPath::make_lane(LaneParts parts, Loop& loop, LaneSink& sink) const {
+  std::unique_ptr<Carrier> carrier = make_carrier(parts.index, parts.session_key, loop);
+  return std::make_unique<TcpLane>(loop, sink, std::move(parts.fd), std::move(parts.stream),
+                                   std::move(carrier));
 }
 
 std::string NetPath::describe() const {

@@ -1,4 +1,5 @@
-// The net path of an engine: which plugin, which of its devices, and carriers for lanes.
+// The net path of an engine: which plugin, which of its devices, and carriers beside the streams of
+// lanes.
 #pragma once
 
 #include <map>
@@ -11,23 +12,27 @@
 #include "config/options.h"
 #include "path/net/net_carrier.h"
 #include "path/net/plugin_log.h"
+#include "path/path.h"
 
 namespace tcpx::net {
 
-class NetPath {
+class NetPath final : public Path {
  public:
-  // Loads the plugin and chooses devices. TCPX_PATH_UNAVAILABLE says why there is no net path.
-  static Status create(const EngineOptions& options, const Log& log, std::unique_ptr<NetPath>* out);
+  static PathProbe probe(const EngineOptions& options, const Log& log);
 
-  // For lane `lane` of a session, in this loop; devices take turns.
-  std::unique_ptr<Carrier> make_carrier(uint32_t lane, std::span<const uint8_t> session_key,
-                                        const Loop& loop) const;
-  // One line for the log: file, version, devices, how memory is treated, effective settings.
-  std::string describe() const;
-  uint64_t request_bytes() const { return request_bytes_; }
+  LaneTraits traits() const override;
+  bool offer(const PathPeer&) const override { return true; }
+  // Devices take turns.
+  std::unique_ptr<Lane> make_lane(LaneParts parts, Loop& loop, LaneSink& sink) const override;
+  // File, version, devices, how memory is treated, effective settings.
+  std::string describe() const override;
 
  private:
   NetPath() = default;
+  // Loads the plugin and chooses devices. TCPX_PATH_UNAVAILABLE says why there is no net path.
+  static Status create(const EngineOptions& options, const Log& log, std::unique_ptr<Path>* out);
+  std::unique_ptr<Carrier> make_carrier(uint32_t lane, std::span<const uint8_t> session_key,
+                                        const Loop& loop) const;
   Status choose_devices(const std::string& asked);
   Status bind_workers(const EngineOptions& options, const Log& log);
   const std::string& device_name(int device) const;

@@ -102,6 +102,15 @@ Status Plugin::open(const std::string& path) {
   return {};
 }
 
+std::shared_ptr<Plugin> Plugin::made_of(std::unique_ptr<PluginCalls> calls,
+                                        std::vector<DeviceProperties> devices) {
+  std::shared_ptr<Plugin> plugin(new Plugin());
+  plugin->name_ = calls->name();
+  plugin->calls_ = std::move(calls);
+  plugin->devices_ = std::move(devices);
+  return plugin;
+}
+
 // Newest first, as NCCL does.
 Status Plugin::bind() {
   std::string refused;

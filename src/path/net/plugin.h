@@ -30,6 +30,10 @@ class Plugin {
   // no device, dies in set-up, and dies in, hangs in or refuses a trial registration.
   static Status load(const Request& request, std::shared_ptr<Plugin>* out);
 
+  // One that is in no file.
+  static std::shared_ptr<Plugin> made_of(std::unique_ptr<PluginCalls> calls,
+                                         std::vector<DeviceProperties> devices);
+
   PluginCalls& calls() { return *calls_; }
   const std::string& file() const { return file_; }  // the file the loader mapped
   const std::string& why() const { return why_; }    // why this file

@@ -80,7 +80,7 @@ Status ReceiveComm::post_next(bool* posted) {
   nccl::Result result =
       calls_.irecv(comm_, data, request.bytes, sequence_, mhandle, &request.handle);
   *posted = result == nccl::kSuccess && request.handle != nullptr;
-  if (result != nccl::kSuccess) return plugin_error("irecv", result);
+  if (result != nccl::kSuccess) return plugin_error("irecv", result, &broke_);
   if (!*posted) return {};
   if (request.slice != nullptr) ++request.slice->uses;
   sequence_ = (sequence_ + 1) & 0x7fffffff;
@@ -99,7 +99,7 @@ Status ReceiveComm::test_next() {
   int finished = 0;
   int size = 0;
   nccl::Result result = calls_.test(request.handle, &finished, &size);
-  if (result != nccl::kSuccess) return plugin_error("test (receive)", result);
+  if (result != nccl::kSuccess) return plugin_error("test (receive)", result, &broke_);
   if (!finished) return {};
   ++here_;
   ++progress_;
@@ -169,7 +169,7 @@ Status ReceiveComm::look_at_move(Request& request, Events* events) {
 Status ReceiveComm::consume(Request& request) {
   if (Status status = go(request, kConsumed); !status || !consumes_) return status;
   nccl::Result result = calls_.consumed(comm_, request.handle);
-  if (result != nccl::kSuccess) return plugin_error("irecvConsumed", result);
+  if (result != nccl::kSuccess) return plugin_error("irecvConsumed", result, &broke_);
   consumed_.fetch_add(1, std::memory_order_relaxed);
   return {};
 }

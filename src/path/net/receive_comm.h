@@ -40,6 +40,7 @@ class ReceiveComm {
 
   Status open(void* comm, const nccl::DeviceHandle& device, uint64_t request_bytes);
   bool is_open() const { return comm_ != nullptr; }
+  bool broke() const { return broke_; }  // a call on it failed
   // Whether the plugin can receive into its destination, or what it received be moved there.
   bool reaches(const RxChunk& chunk);
   void add(RxChunk* chunk) { chunks_.push_back({chunk, 0, 0}); }
@@ -103,6 +104,7 @@ class ReceiveComm {
   PluginCalls& calls_;
   Registrations registrations_;
   void* comm_ = nullptr;
+  bool broke_ = false;
   bool unpacks_ = false;  // bytes come through the bounce pool
   bool consumes_ = false;
   nccl::UnpackHandle queue_{};

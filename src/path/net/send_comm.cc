@@ -34,7 +34,7 @@ Status SendComm::post_next(bool* posted) {
   nccl::Result result =
       calls_.isend(comm_, data, bytes, sequence_, request.slice->mhandle, &request.handle);
   *posted = result == nccl::kSuccess && request.handle != nullptr;
-  if (result != nccl::kSuccess) return plugin_error("isend", result);
+  if (result != nccl::kSuccess) return plugin_error("isend", result, &broke_);
   if (!*posted) return {};
   ++request.slice->uses;
   sequence_ = (sequence_ + 1) & 0x7fffffff;
@@ -50,7 +50,7 @@ Status SendComm::test_oldest(bool* done, const std::function<void(TxFrame*)>& se
   const Request request = requests_.front();
   int finished = 0;
   nccl::Result result = calls_.test(request.handle, &finished, nullptr);
-  if (result != nccl::kSuccess) return plugin_error("test (send)", result);
+  if (result != nccl::kSuccess) return plugin_error("test (send)", result, &broke_);
   *done = finished != 0;
   if (!*done) return {};
   requests_.pop();

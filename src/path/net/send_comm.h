@@ -22,6 +22,7 @@ class SendComm {
 
   void open(void* comm, uint64_t request_bytes);
   bool is_open() const { return comm_ != nullptr; }
+  bool broke() const { return broke_; }  // a call on it failed
   // Whether the plugin can send it from where it lies.
   bool reaches(const TxFrame& frame);
   const std::string& refusal() const { return registrations_.refusal(); }  // why not, of a slot
@@ -56,6 +57,7 @@ class SendComm {
   PluginCalls& calls_;
   Registrations registrations_;
   void* comm_ = nullptr;
+  bool broke_ = false;
   uint64_t request_bytes_ = 0;
   std::deque<Queued> frames_;  // not all sent
   size_t posting_ = 0;         // index in frames_ of the one being posted

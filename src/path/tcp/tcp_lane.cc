@@ -3,7 +3,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,28 +17,20 @@ namespace tcpx {
 
 namespace {
 
-constexpr size_t kZeroBytes = 1u << 20;
 constexpr char kNoPacing[] = "reno";  // in every kernel
-
-// Source of the zeros that fill an abandoned frame. Never written, so it costs no memory.
-uint8_t* zeros() {
-  static uint8_t* const page = static_cast<uint8_t*>(
-      mmap(nullptr, kZeroBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  return page;
-}
 
 }  // namespace
 
-TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
+TcpLane::TcpLane(Loop& loop, LaneSink& sink, Fd fd, StreamSettings settings,
                  std::unique_ptr<Carrier> carrier)
     : loop_(loop),
       sink_(sink),
       fd_(std::move(fd)),
       settings_(std::move(settings)),
-      carrier_(std::move(carrier)) {
+      beside_(carrier == nullptr ? nullptr
+                                 : std::make_unique<PayloadBeside>(std::move(carrier), *this, loop,
+                                                                   sink, counters_)) {
   remote_ = settings_.remote;
-  pieces_.reserve(wire::kMaxPieces);
-  table_.reserve(64 * wire::kPieceBytes);
 }
 
 TcpLane::~TcpLane() = default;
@@ -63,7 +54,6 @@ Status TcpLane::start(std::shared_ptr<LoopSource> self, uint64_t owner) {
   open_ = readable_ = writable_ = true;  // edges before add() are not reported
   counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
   loop_.make_hot(source_index_);
-  if (carrier_ != nullptr) way_.store(Way::kUnsettled);
   return {};
 }
 
@@ -93,7 +83,7 @@ Work TcpLane::on_hot() {
   loop_.assert_inside();
   if (!open_) return Work::kNone;
   Work idle = sink_.on_idle();
-  Work beside = open_ && carrier_ != nullptr ? poll_carrier() : Work::kNone;
+  Work beside = open_ && beside_ != nullptr ? poll_beside() : Work::kNone;
   if (!open_) return Work::kNone;
   bool more = idle == Work::kMore || beside == Work::kMore;
   work();
@@ -114,7 +104,7 @@ void TcpLane::work() {
   uint64_t turn = loop_.turn_left(source_index_);
   if (turn == 0) return loop_.make_hot(source_index_);
   in_work_ = true;
-  start_carrier();
+  if (beside_ != nullptr) beside_->start();
   bool more = false;
   if (readable_ && read_holds_ == 0) more |= receive(turn);
   uint64_t out = counters_.bytes_out.load(std::memory_order_relaxed);
@@ -153,143 +143,86 @@ void TcpLane::flush_or_throw(uint64_t budget_bytes) {
 
 // Changing it makes the kernel look again, so room that came before is not missed.
 void TcpLane::watch_room() {
-  bool watch = first_ != nullptr && !writable_;
-  if (watch == watching_room_ || (!watch && first_ != nullptr)) return;
+  bool watch = !out_.empty() && !writable_;
+  if (watch == watching_room_ || (!watch && !out_.empty())) return;
   watching_room_ = watch;
   loop_.watch_room(source_index_, fd_.get(), watch);
 }
 
+Work TcpLane::poll_beside() {
+  if (in_work_) return Work::kMore;
+  in_work_ = true;
+  beside_->start();
+  Work left = Work::kNone;
+  Status status = beside_->carrier().poll(&left);
+  // A peer that says goodbye closes its comms too; the stream says which of the two it was.
+  if (!status && open_) receive(kLastTurn);
+  in_work_ = false;
+  if (!status) close(status);
+  return open_ ? left : Work::kNone;
+}
+
 void TcpLane::set_engaged() {
-  bool engaged = first_ != nullptr || phase_ != Phase::kHeader || sink_.awaits_answer();
+  bool engaged = !out_.empty() || in_.phase != Incoming::Phase::kHeader || sink_.awaits_answer();
   if (engaged != engaged_) loop_.engage(engaged ? 1 : -1);
   engaged_ = engaged;
 }
 // ---- sending -------------------------------------------------------------------------------
 
+// The kernel reads and writes memory wherever it lies; what it cannot is no place of this path
+// (LaneTraits::places).
+bool TcpLane::reaches(const TxFrame& frame) {
+  loop_.assert_inside();
+  return !goes_beside(frame.header) || beside_->carrier().reaches(frame);
+}
+
+bool TcpLane::reaches(const RxChunk& chunk) {
+  loop_.assert_inside();
+  return !goes_beside(chunk.header) || beside_->carrier().reaches(chunk);
+}
+
 uint32_t TcpLane::payload_credit() const {
   loop_.assert_inside();
-  Way way = way_.load(std::memory_order_relaxed);
-  if (way == Way::kUnsettled) return 0;
-  if (way == Way::kBeside) {
-    uint32_t credit = carrier_->credit();
-    return credit > queued_beside_ ? credit - queued_beside_ : 0;
+  if (beside_ != nullptr) {
+    if (!beside_->settled()) return 0;
+    if (beside_->carries()) return beside_->credit();
   }
-  return queued_payload_frames_ >= tuning::kQueuedPayloadFrames
-             ? 0
-             : tuning::kQueuedPayloadFrames - queued_payload_frames_;
+  const uint32_t queued = out_.payload_frames();
+  return queued >= tuning::kQueuedPayloadFrames ? 0 : tuning::kQueuedPayloadFrames - queued;
 }
 
 void TcpLane::queue(TxFrame* frame) {
   loop_.assert_inside();
-  frame->next = nullptr;
-  frame->started = false;
   frame->beside = goes_beside(frame->header);
-  if (frame->beside) ++queued_beside_;
-  if (last_ != nullptr)
-    last_->next = frame;
-  else
-    first_ = frame;
-  last_ = frame;
-  if (frame->has_tail()) ++queued_payload_frames_;
+  if (frame->beside) beside_->queued();
+  out_.push(frame);
 }
 
 bool TcpLane::unqueue(TxFrame* frame) {
   loop_.assert_inside();
-  if (frame->started) return false;
-  TxFrame** link = &first_;
-  TxFrame* previous = nullptr;
-  while (*link != nullptr && *link != frame) {
-    previous = *link;
-    link = &previous->next;
-  }
-  if (*link == nullptr) return false;
-  *link = frame->next;
-  if (last_ == frame) last_ = previous;
-  if (frame->has_tail()) --queued_payload_frames_;
-  if (frame->beside) --queued_beside_;
+  if (!out_.take_back(frame)) return false;
+  if (frame->beside) beside_->taken_back();
   return true;
 }
 
 bool TcpLane::abandon(TxFrame* frame, tcpx_code reason) {
   loop_.assert_inside();
   if (frame->beside) return false;  // the other end has a receive waiting for it
-  uint64_t left = 0;
-  for (size_t i = frame->next_payload; i < frame->payload.size(); ++i)
-    left += frame->payload[i].iov_len;
-  if (left == 0) return true;  // all payload is with the kernel
-  frame->payload.clear();
-  frame->next_payload = 0;
-  for (; left > 0; left -= frame->payload.back().iov_len)
-    frame->payload.push_back({zeros(), std::min<uint64_t>(left, kZeroBytes)});
-  frame->trailer_status = static_cast<uint16_t>(reason);
-  wire::encode_trailer({frame->trailer_status, frame->header.sequence}, frame->tail);
+  SendQueue::abandon(frame, reason);
   return true;
-}
-
-void TcpLane::begin(TxFrame* frame) {
-  frame->started = true;
-  frame->header.sequence = next_sequence_++;
-  wire::encode_header(frame->header, frame->head);
-  frame->left = wire::kHeaderBytes + frame->table.size();
-  frame->next_payload = 0;
-  if (frame->has_tail()) {
-    wire::encode_trailer({frame->trailer_status, frame->header.sequence}, frame->tail);
-    frame->left += frame->header.payload_bytes + wire::kTrailerBytes;
-  }
-}
-
-// Adds what is left of a frame: a suffix of head, table, payload, tail.
-size_t TcpLane::gather_frame(TxFrame* frame, iovec* iov, size_t room, size_t* bytes) {
-  size_t count = 0;
-  auto add = [&](const void* base, size_t length) {
-    iov[count++] = {const_cast<void*>(base), length};
-    *bytes += length;
-  };
-  uint64_t tail = frame->has_tail() ? wire::kTrailerBytes : 0;
-  uint64_t payload = frame->has_tail() ? frame->header.payload_bytes : 0;
-  uint64_t left = frame->left;
-  if (left > tail + payload + frame->table.size()) {
-    size_t rest = left - tail - payload - frame->table.size();
-    add(frame->head + wire::kHeaderBytes - rest, rest);
-    left -= rest;
-  }
-  if (left > tail + payload) {
-    size_t rest = left - tail - payload;
-    add(frame->table.data() + frame->table.size() - rest, rest);
-    left -= rest;
-  }
-  for (size_t i = frame->next_payload; payload > 0 && i < frame->payload.size() && count + 1 < room;
-       ++i) {
-    add(frame->payload[i].iov_base, frame->payload[i].iov_len);
-    left -= frame->payload[i].iov_len;
-  }
-  if (left > 0 && left <= tail) add(frame->tail + tail - left, left);
-  return count;
-}
-
-size_t TcpLane::gather(iovec* iov, size_t* bytes) {
-  size_t count = 0;
-  for (TxFrame* frame = first_; frame != nullptr && count + 4 < kMaxIov; frame = frame->next) {
-    if (!frame->started) begin(frame);
-    size_t before = *bytes;
-    count += gather_frame(frame, iov + count, kMaxIov - count, bytes);
-    if (*bytes - before < frame->left) break;  // did not fit whole
-    if (*bytes >= settings_.limits.max_chunk_bytes) break;
-  }
-  return count;
 }
 
 bool TcpLane::send(uint64_t budget) {
   uint64_t total = 0;
   bool turn_over = false;
-  while (open_ && writable_ && !silent_ && first_ != nullptr) {
+  while (open_ && writable_ && !silent_ && !out_.empty()) {
     turn_over = total >= budget;
     if (turn_over) break;
     iovec iov[kMaxIov];
     size_t bytes = 0;
     msghdr message{};
     message.msg_iov = iov;
-    message.msg_iovlen = gather(iov, &bytes);
+    message.msg_iovlen = out_.gather(iov, kMaxIov, settings_.limits.max_chunk_bytes, &bytes);
     ssize_t sent = send_payload(fd_.get(), &message);
     counters_.send_calls.fetch_add(1, std::memory_order_relaxed);
     if (sent < 0 && errno == EFAULT && message.msg_iovlen > 1) {
@@ -305,7 +238,7 @@ bool TcpLane::send(uint64_t budget) {
         break;
       }
       if (errno != EPIPE && errno != ECONNRESET) {
-        fail(io_error("sending", errno));
+        close(io_error("sending", errno));
         break;
       }
       // The peer closed. What it said before, a goodbye perhaps, is still there to be read; the
@@ -316,15 +249,16 @@ bool TcpLane::send(uint64_t budget) {
     }
     counters_.bytes_out.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
     total += static_cast<uint64_t>(sent);
-    advance(static_cast<size_t>(sent));
+    for (auto taken = static_cast<size_t>(sent); TxFrame* frame = out_.advance(&taken);)
+      frame_out(frame);
     // The kernel took less than offered: its buffer is full and will raise an edge. Or it came to
     // memory that is not mapped, and will not: who has met such asks again.
     if (static_cast<size_t>(sent) < bytes && !met_unmapped_) writable_ = false;
-    if (first_ == nullptr || payload_credit() > 0) sink_.fill();
+    if (out_.empty() || payload_credit() > 0) sink_.fill();
   }
   if (total > 0) counters_.last_send.store(now_ns(), std::memory_order_relaxed);
   if (turn_over) return open_;
-  if (finishing_ && first_ == nullptr && open_) {
+  if (finishing_ && out_.empty() && open_) {
     shutdown(fd_.get(), SHUT_WR);
     finishing_ = false;
     silent_ = true;  // answers to what still comes would break the connection before the peer reads
@@ -332,45 +266,15 @@ bool TcpLane::send(uint64_t budget) {
   return false;
 }
 
-void TcpLane::advance(size_t bytes) {
-  while (bytes > 0) {
-    TxFrame* frame = first_;
-    uint64_t tail = frame->has_tail() ? wire::kTrailerBytes : 0;
-    uint64_t payload = frame->has_tail() ? frame->header.payload_bytes : 0;
-    size_t step = std::min<uint64_t>(bytes, frame->left);
-    // The part of this step that lies in the payload moves the payload cursor.
-    uint64_t before = std::min(frame->left, tail + payload);
-    frame->left -= step;
-    bytes -= step;
-    uint64_t moved = before - std::min(before, std::max(frame->left, tail));
-    while (moved > 0) {
-      iovec& part = frame->payload[frame->next_payload];
-      size_t length = std::min<uint64_t>(moved, part.iov_len);
-      part.iov_base = static_cast<uint8_t*>(part.iov_base) + length;
-      part.iov_len -= length;
-      moved -= length;
-      if (part.iov_len == 0) ++frame->next_payload;
-    }
-    if (frame->left > 0) continue;
-    first_ = frame->next;
-    if (first_ == nullptr) last_ = nullptr;
-    if (frame->has_tail()) --queued_payload_frames_;
-    counters_.frames_out.fetch_add(1, std::memory_order_relaxed);
-    frame_out(frame);
-  }
-}
-
 // The stream has taken all of the frame that goes through it.
 void TcpLane::frame_out(TxFrame* frame) {
-  if (frame->beside) {
-    --queued_beside_;
-    carrier_->send(frame);
-    loop_.make_hot(source_index_);
-  } else if (frame->header.type == wire::FrameType::kCarrier) {
-    std::erase_if(messages_, [&](auto& message) { return message.get() == frame; });
-  } else {
+  counters_.frames_out.fetch_add(1, std::memory_order_relaxed);
+  if (frame->beside)
+    beside_->send(frame);
+  else if (frame->header.type == wire::FrameType::kCarrier)
+    beside_->message_out(frame);
+  else
     sink_.on_sent(frame);
-  }
 }
 
 void TcpLane::finish() {

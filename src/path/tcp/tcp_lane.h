@@ -1,27 +1,28 @@
-// A lane on one TCP connection: frames and payload in one stream, both ways.
+// A lane on one TCP connection: frames and payload in one stream, both ways; or the stream of a
+// lane whose payload goes beside it.
 //
 // Payload is received straight into its landing (no staging buffer): every recvmsg asks for the
 // rest of the current payload and, behind it, for the trailer and the next header, so a chunk
 // costs about as many system calls as the kernel has pieces of it ready.
+//
+// Its parts: SendQueue and Incoming (where the stream stands, both ways), PayloadBeside (null where
+// payload is in the stream). Of its functions 30 are Lane's, and few of those do more than ask a
+// part.
 #pragma once
 
-#include "base/fd.h"
 #include "path/carrier.h"
 #include "path/lane.h"
+#include "path/path.h"
+#include "path/tcp/incoming.h"
+#include "path/tcp/payload_beside.h"
+#include "path/tcp/send_queue.h"
 
 namespace tcpx {
 
-class TcpLane final : public Lane, private CarrierHost {
+class TcpLane final : public Lane {
  public:
-  struct Settings {
-    wire::Limits limits;
-    std::string interface;
-    std::string remote;
-    uint64_t socket_buffer = 0;
-    bool same_host = false;
-  };
   // `fd`: connected, authenticated, non-blocking. `carrier`: may be null.
-  TcpLane(Loop& loop, LaneSink& sink, Fd fd, Settings settings,
+  TcpLane(Loop& loop, LaneSink& sink, Fd fd, StreamSettings settings,
           std::unique_ptr<Carrier> carrier = nullptr);
   ~TcpLane() override;
 
@@ -41,14 +42,20 @@ class TcpLane final : public Lane, private CarrierHost {
   uint32_t payload_credit() const override;
   uint32_t sends_done_late() const override {
     loop_.assert_inside();
-    return carrier_ == nullptr ? 0 : carrier_->sends_done_late();
+    return beside_ == nullptr ? 0 : beside_->carrier().sends_done_late();
   }
   void each_receiving(const std::function<void(RxChunk*)>& f) const override;
-  bool holds(const RxChunk* chunk) const override;
-  void forget_region(uint64_t id) override;
+  bool holds(const RxChunk* chunk) const override {
+    loop_.assert_inside();
+    return beside_ != nullptr && beside_->carrier().holds(chunk);
+  }
+  void forget_region(uint64_t id) override {
+    loop_.assert_inside();
+    if (beside_ != nullptr && open_) beside_->carrier().forget_region(id);
+  }
   void peer_is_full() override {
     loop_.assert_inside();
-    if (carrier_ != nullptr) carrier_->peer_is_full();
+    if (beside_ != nullptr) beside_->carrier().peer_is_full();
   }
   void hold_reading(ReadHold why) override;
   void resume_reading(ReadHold why) override;
@@ -61,30 +68,35 @@ class TcpLane final : public Lane, private CarrierHost {
   void close(const Status& status) noexcept override;
   size_t moving() const override {
     loop_.assert_inside();
-    return carrier_ == nullptr ? 0 : carrier_->moving();
+    return beside_ == nullptr ? 0 : beside_->carrier().moving();
   }
   void look_at_moves() override {
     loop_.assert_inside();
-    if (carrier_ != nullptr) carrier_->look_at_moves();
+    if (beside_ != nullptr) beside_->carrier().look_at_moves();
   }
-  const char* path() const override;
-  bool settled() const override { return way_.load() != Way::kUnsettled; }
-  std::string interface() const override;
+  const char* path() const override { return carried_beside() ? beside_->carrier().path() : "tcp"; }
+  bool settled() const override { return beside_ == nullptr || beside_->settled(); }
+  std::string interface() const override {
+    return carried_beside() ? beside_->carrier().interface() : settings_.interface;
+  }
   std::optional<CarrierReport> carrier_report() const override {
-    return carrier_ ? std::optional(carrier_->report()) : std::nullopt;
+    return beside_ ? std::optional(beside_->carrier().report()) : std::nullopt;
   }
-  std::string stalled(Nanos now, Nanos patience) const override;
+  std::string stalled(Nanos now, Nanos patience) const override {
+    loop_.assert_inside();
+    return beside_ == nullptr || !open_ ? std::string() : beside_->carrier().stalled(now, patience);
+  }
 
  private:
-  enum class Phase { kHeader, kTable, kPayload };
-  // How the payload of WRITE and DATA frames travels.
-  enum class Way : uint8_t { kInStream, kUnsettled, kBeside };
-  struct Message : TxFrame {  // of our carrier to the other one
-    std::vector<uint8_t> bytes;
-  };
-  static constexpr size_t kMaxIov = 256;
+  static constexpr size_t kMaxIov = Incoming::kMaxIov;
   // Where a turn is nobody else's business, at the end of a stream.
   static constexpr uint64_t kLastTurn = 4u << 20;
+
+  bool carried_beside() const { return beside_ != nullptr && beside_->carries(); }
+  bool goes_beside(const wire::Header& header) const {
+    return beside_ != nullptr && beside_->takes(header);
+  }
+  Work poll_beside();
 
   // Receiving.
   bool receive(uint64_t budget);  // whether it stopped at the budget
@@ -94,86 +106,47 @@ class TcpLane final : public Lane, private CarrierHost {
   Status consume_ahead();
   Status head_arrived();
   Status dispatch_head();
+  Status message_head();
   Status trailer_arrived();
-  void advance_landing(size_t bytes);
   bool held(ReadHold why) const { return (read_holds_ & static_cast<uint8_t>(why)) != 0; }
   void set_hold(ReadHold why, bool on);
   bool discard_unmapped();
 
-  // ---- CarrierHost ----
-  void send_message(std::span<const uint8_t> bytes) override;
-  void carrier_settled(const Status& status) override;
-  void payload_sent(TxFrame* frame) override;
-  Status payload_arrived(RxChunk* chunk) override;
-  tcpx_code move_failed(RxChunk* chunk, const std::string& why) override {
-    loop_.assert_inside();
-    return sink_.on_move_failed(chunk, why);
-  }
-
-  bool goes_beside(const wire::Header& header) const;
-  Status message_head();
-  Status check_way() const;
-  void start_carrier();
-  Work poll_carrier();
-  void frame_out(TxFrame* frame);
-
   // Sending.
   bool send(uint64_t budget);  // whether it stopped at the budget
-  void begin(TxFrame* frame);
-  size_t gather(iovec* iov, size_t* bytes);
-  size_t gather_frame(TxFrame* frame, iovec* iov, size_t room, size_t* bytes);
-  void advance(size_t bytes);
+  void frame_out(TxFrame* frame);
   bool abandon_unmapped();
 
   void flush_or_throw(uint64_t budget_bytes);
   void work();  // one turn of receiving, filling, sending
   void set_engaged();
   void watch_room();
-  void fail(const Status& status);
   Status io_error(const char* what, int err) const;
 
   Loop& loop_;
   LaneSink& sink_;
   Fd fd_;
-  const Settings settings_;
-  std::unique_ptr<Carrier> carrier_;
-  bool carrier_started_ = false;
-  std::atomic<Way> way_{Way::kInStream};
+  const StreamSettings settings_;
+  const std::unique_ptr<PayloadBeside> beside_;  // null: all payload is in the stream
   bool open_ = false;
   bool engaged_ = false;
   bool in_work_ = false;
 
-  // Receiving: `ahead_` takes the trailer of the current frame (if it has one) and the next header.
+  // Receiving.
+  Incoming in_;
   bool readable_ = false;
   int event_bytes_ = 1;     // fewer bytes than this are no event
   bool end_hint_ = false;   // the peer has closed: read until the end is seen
   uint8_t read_holds_ = 0;  // of ReadHold
-  Phase phase_ = Phase::kHeader;
-  uint8_t ahead_[wire::kTrailerBytes + wire::kHeaderBytes];
-  size_t ahead_got_ = wire::kTrailerBytes;
-  wire::Header header_;
-  std::vector<uint8_t> table_;
-  size_t table_got_ = 0;
-  std::vector<wire::Piece> pieces_;
-  RxChunk* chunk_ = nullptr;
-  RxChunk message_;  // from the other carrier
-  uint64_t payload_left_ = 0;
-  size_t landing_at_ = 0;
-  uint32_t expected_sequence_ = 0;
-  uint64_t handling_ = 0;  // cost of the frames of this turn
+  uint64_t handling_ = 0;   // cost of the frames of this turn
 
   // Sending.
+  SendQueue out_;
   bool writable_ = false;
   bool watching_room_ = false;
   bool finishing_ = false;
   bool silent_ = false;  // nothing is sent any more
   bool met_unmapped_ = false;
-  TxFrame* first_ = nullptr;
-  TxFrame* last_ = nullptr;
-  uint32_t queued_payload_frames_ = 0;
-  uint32_t queued_beside_ = 0;  // heads not yet out
-  std::vector<std::unique_ptr<Message>> messages_;
-  uint32_t next_sequence_ = 0;
 };
 
 }  // namespace tcpx

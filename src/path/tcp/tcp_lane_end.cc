@@ -12,16 +12,17 @@ namespace tcpx {
 // The kernel takes no byte out of the stream that it could not place: what is left of the payload
 // is still there to be discarded.
 bool TcpLane::discard_unmapped() {
-  if (phase_ != Phase::kPayload || chunk_ == nullptr || chunk_ == &message_ || chunk_->dropped())
+  RxChunk* chunk = in_.in_payload() ? in_.chunk : nullptr;
+  if (chunk == nullptr || chunk->header.type == wire::FrameType::kCarrier || chunk->dropped())
     return false;
-  if (payload_left_ == 0 || landing_at_ >= chunk_->landing.size()) return false;
-  chunk_->drop(sink_.on_unmapped(chunk_, chunk_->landing[landing_at_].iov_base));
+  if (in_.payload_left == 0 || in_.landing_is_full()) return false;
+  chunk->drop(sink_.on_unmapped(chunk, chunk->landing[in_.landing_at].iov_base));
   return true;
 }
 
 // The next part to be sent cannot be read, so it is payload of the first frame: the rest is ours.
 bool TcpLane::abandon_unmapped() {
-  TxFrame* frame = first_;
+  TxFrame* frame = out_.first();
   if (!frame->started || !frame->has_tail() || frame->next_payload >= frame->payload.size())
     return false;
   const void* at = frame->payload[frame->next_payload].iov_base;
@@ -29,11 +30,16 @@ bool TcpLane::abandon_unmapped() {
   return abandon(frame, sink_.on_unmapped(frame, at));
 }
 
-// ---- the end -------------------------------------------------------------------------------
+// ---- what is on its way in -------------------------------------------------------------------
 
-void TcpLane::fail(const Status& status) {
-  close(status);
+void TcpLane::each_receiving(const std::function<void(RxChunk*)>& f) const {
+  loop_.assert_inside();
+  RxChunk* chunk = in_.chunk;
+  if (chunk != nullptr && chunk->header.type != wire::FrameType::kCarrier) f(chunk);
+  if (beside_ != nullptr) beside_->carrier().each_receiving(f);
 }
+
+// ---- the end -------------------------------------------------------------------------------
 
 void TcpLane::on_failure(const Status& status) noexcept {
   loop_.assert_inside();
@@ -49,18 +55,17 @@ void TcpLane::close(const Status& status) noexcept {
   if (watching_room_) loop_.watch_room(source_index_, fd_.get(), false);
   loop_.remove(source_index_, fd_.get());
   fd_.reset();
-  if (carrier_ != nullptr) quietly([&] { carrier_->close(); });
-  while (first_ != nullptr) {
-    TxFrame* frame = first_;
-    first_ = frame->next;
-    if (frame->header.type != wire::FrameType::kCarrier) quietly([&] { sink_.on_sent(frame); });
+  if (beside_ != nullptr) beside_->close();
+  while (TxFrame* frame = out_.drop()) {
+    if (frame->header.type == wire::FrameType::kCarrier)
+      beside_->message_out(frame);
+    else
+      quietly([&] { sink_.on_sent(frame); });
   }
-  last_ = nullptr;
-  messages_.clear();
   sink_.on_down(status);
   // The sink has its chunks back, and may have freed them; a fence may still ask what is arriving.
-  chunk_ = nullptr;
-  if (carrier_ != nullptr) carrier_->forget_receiving();
+  in_.chunk = nullptr;
+  if (beside_ != nullptr) beside_->carrier().forget_receiving();
 }
 
 Status TcpLane::io_error(const char* what, int err) const {
