@@ -78,12 +78,17 @@ class MoveQueue {
   bool under_way() const;
   // Whether somebody has to be told what ends here.
   bool unwatched() const { return !closed() && !watcher_.looks(); }
-  // Something has ended since the last time.
-  bool has_news();
-  void tell() noexcept;
+  // It will not be begun.
+  void refuse(MoveJob& job, const std::string& why);
+  // Something is over that the loop has neither looked at nor been told of. `lost`: all is.
+  bool has_news(bool lost) const {
+    return over(lost) - looked_at_.load(std::memory_order_relaxed) != 0 && over(lost) != told_;
+  }
+  void tell(bool lost) noexcept;
 
  private:
   static size_t index(Lane lane) { return static_cast<size_t>(lane); }
+  uint32_t over(bool lost) const;
 
   Marks* const marks_;
   MoveWatcher& watcher_;
@@ -93,7 +98,9 @@ class MoveQueue {
   std::atomic<uint32_t> pushed_{0};      // by the loop
   alignas(64) uint32_t taken_ = 0;       // by the GPU's thread
   std::array<uint32_t, kLanes> last_{};  // marks given
-  std::array<uint32_t, kLanes> seen_{};  // marks reached
+  uint32_t refused_ = 0;
+  uint32_t told_ = 0;                   // how many were over
+  std::atomic<uint32_t> looked_at_{0};  // by the loop, when they were over
   std::atomic<bool> closed_{false}, telling_{false};
 };
 

@@ -125,7 +125,7 @@ class DeviceMemory final : public Memory {
     put(base_ + kGuard + skew + size, guard_bytes(kGuard));
     poison();
   }
-  ~DeviceMemory() override { free(); }
+  ~DeviceMemory() override { DeviceMemory::give_back(); }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -163,7 +163,7 @@ class DeviceMemory final : public Memory {
     return {};
   }
   // At once: whoever touches it later breaks the context.
-  void free() {
+  void give_back() override {
     if (base_ == 0) return;
     CudaScope scope(device_);
     cuda().mem_free(std::exchange(base_, 0));  // fails in a context that is lost
