@@ -44,7 +44,8 @@ TEST_P(GpuFaultAt, AValueThatCannotBeWrittenEndsTheGpuAndNothingLandsLate) {
   start_here();
   if (HasFailure()) return;
   Transfer transfer = prepare(GetParam().op, GetParam().scattered);
-  plan(strf("copy_us:20000;kernel_us:20000;fail:cuStreamWriteValue32_v2@3={}", kInvalidValue));
+  plan(strf("copy_us:{};kernel_us:20000;fail:cuStreamWriteValue32_v2@3={}",
+            GetParam().scattered ? 1'000 : 20'000, kInvalidValue));
   ASSERT_TRUE(succeeded(transfer.post()));
   ASSERT_EQ(transfer.wait(kLong).code(), TCPX_COPY_FAILED) << transfer.error();
   ASSERT_TRUE(succeeded(transfer.cancel(kLong)));  // what is out
@@ -147,25 +148,26 @@ TEST_F(GpuFault, NoPinnedMemoryIsSaidAndTheEngineGoesOn) {
 }
 
 TEST_F(GpuFault, WhatCannotBeMadeReadyIsSaidAndLeavesNothing) {
-  start("host", "host");
   auto memory = allocate("cuda:1", kBytes);
-  const uint64_t pinned = fake_cuda()->host_bytes();
-  const int streams = fake_cuda()->streams_open();
   tcpx_region region = 0;
   for (const char* call : {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2",
                            "cuStreamCreateWithPriority", "cuMemHostAlloc"})
     for (int n : {1, 2}) {
       SCOPED_TRACE(strf("{} {}", call, n));
+      const uint64_t pinned = fake_cuda()->host_bytes();
+      const int streams = fake_cuda()->streams_open();
+      Engine engine = make_engine(fault_options());
       plan(strf("fail:{}@{}={}", call, n, kOutOfMemory));
-      Result result = pair->a.register_memory(memory->address(), kBytes, 0, &region);
+      Result result = engine.register_memory(memory->address(), kBytes, 0, &region);
+      all_well();
       if (!result.ok()) {
         EXPECT_EQ(result.code(), TCPX_UNSUPPORTED);
         EXPECT_NE(result.text().find("CUDA error 2: "), std::string::npos) << result.text();
-        EXPECT_EQ(fake_cuda()->host_bytes(), pinned);
-        EXPECT_EQ(fake_cuda()->streams_open(), streams);
       }
-      all_well();
-      if (result.ok()) break;
+      ASSERT_TRUE(succeeded(engine.register_memory(memory->address(), kBytes, 0, &region)));
+      engine.destroy();
+      EXPECT_EQ(fake_cuda()->host_bytes(), pinned);
+      EXPECT_EQ(fake_cuda()->streams_open(), streams);
     }
 }
 
@@ -197,7 +199,7 @@ TEST_F(GpuFault, KernelsThatAreHeldKeepNothingElse) {
 
 // What comes after the first that was held goes by the copy engine, past it.
 TEST_F(GpuFault, AfterOneKernelThatIsHeldCopiesServe) {
-  start("cuda", "cuda");
+  start("cuda", "host");
   plan("hold_kernels:0");
   Transfer held = pair->prepare(TCPX_WRITE, kPiece);
   {
@@ -250,7 +252,6 @@ TEST_F(GpuFault, FewSlotsAndBothDirectionsAtOnceEndWell) {
          {"io_threads", "2"},
          {"lanes", "2"},
          {"deadline", time_option(20'000)}});
-  pair->memory_b.memory->size();
   Local more_b = make_local(pair->b, kBytes, 0, 5, "cuda"),
         more_a = make_local(pair->a, kBytes, kReadWrite, 6, "cuda");
   tcpx_remote_region remote_a = describe(pair->a, more_a.region);
