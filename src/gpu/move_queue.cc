@@ -67,16 +67,28 @@ uint32_t MoveQueue::over(bool lost) const {
   return all;
 }
 
+// Calls the watcher, unless it may be gone: close() waits until that is over.
+template <class F>
+void MoveQueue::with_watcher(F&& f) noexcept {
+  at_watcher_.store(true, std::memory_order_seq_cst);
+  if (!closed_.load(std::memory_order_seq_cst)) f(watcher_);
+  at_watcher_.store(false, std::memory_order_release);
+}
+
+bool MoveQueue::unwatched() noexcept {
+  bool looks = true;
+  with_watcher([&](MoveWatcher& watcher) { looks = watcher.looks(); });
+  return !looks;
+}
+
 void MoveQueue::tell(bool lost) noexcept {
   told_ = over(lost);
-  telling_.store(true, std::memory_order_seq_cst);
-  if (!closed_.load(std::memory_order_seq_cst)) watcher_.look_now();
-  telling_.store(false, std::memory_order_release);
+  with_watcher([](MoveWatcher& watcher) { watcher.look_now(); });
 }
 
 void MoveQueue::close() noexcept {
   closed_.store(true, std::memory_order_seq_cst);
-  while (telling_.load(std::memory_order_seq_cst)) pause_cpu();
+  while (at_watcher_.load(std::memory_order_seq_cst)) pause_cpu();
 }
 
 }  // namespace tcpx::gpu

@@ -77,7 +77,7 @@ class MoveQueue {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   bool under_way() const;
   // Whether somebody has to be told what ends here.
-  bool unwatched() const { return !closed() && !watcher_.looks(); }
+  bool unwatched() noexcept;
   // It will not be begun.
   void refuse(MoveJob& job, const std::string& why);
   // Something is over that the loop has neither looked at nor been told of. `lost`: all is.
@@ -89,6 +89,8 @@ class MoveQueue {
  private:
   static size_t index(Lane lane) { return static_cast<size_t>(lane); }
   uint32_t over(bool lost) const;
+  template <class F>
+  void with_watcher(F&& f) noexcept;
 
   Marks* const marks_;
   MoveWatcher& watcher_;
@@ -101,7 +103,7 @@ class MoveQueue {
   uint32_t refused_ = 0;
   uint32_t told_ = 0;                   // how many were over
   std::atomic<uint32_t> looked_at_{0};  // by the loop, when they were over
-  std::atomic<bool> closed_{false}, telling_{false};
+  std::atomic<bool> closed_{false}, at_watcher_{false};
 };
 
 }  // namespace tcpx::gpu

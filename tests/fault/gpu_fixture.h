@@ -154,9 +154,8 @@ struct GpuCase {
   const char* kind_b() const { return at_initiator ? "host" : "cuda"; }
   // Out of the GPU's memory, or into it.
   bool out() const { return (op == TCPX_WRITE) == at_initiator; }
-  const char* call() const {
-    return scattered ? "cuLaunchKernel" : out() ? "cuMemcpyDtoHAsync_v2" : "cuMemcpyHtoDAsync_v2";
-  }
+  const char* copy() const { return out() ? "cuMemcpyDtoHAsync_v2" : "cuMemcpyHtoDAsync_v2"; }
+  const char* call() const { return scattered ? "cuLaunchKernel" : copy(); }
 };
 inline void PrintTo(const GpuCase& c, std::ostream* out) {
   *out << (c.op == TCPX_WRITE ? "Write" : "Read") << (c.at_initiator ? "Initiator" : "Owner")
