@@ -17,6 +17,7 @@ class GpuFault : public ::testing::Test {
 
   void SetUp() override {
     if (fake_cuda() == nullptr) GTEST_SKIP() << "needs the fake driver's plan";
+    order_operations();
     all_well();
   }
   void TearDown() override {

@@ -100,9 +100,10 @@ class GpuJustCopied : public GpuFault, public ::testing::WithParamInterface<cons
                                     : copy(to, fresh.device_address(), kPiece),
                      "cuMemcpy");
       }
+      std::this_thread::sleep_for(Ms{3});  // it is under way, and those of the engine are faster
+      fake_cuda()->clear_plan();
       ASSERT_TRUE(succeeded(transfer.post()));
       ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
-      fake_cuda()->clear_plan();
       uint8_t arrived = 0;
       pair->memory_b.memory->load(kPiece - 1, &arrived, 1);
       EXPECT_EQ(arrived, round) << "what was there before the copy was sent";

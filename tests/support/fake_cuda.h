@@ -71,6 +71,10 @@ const Cuda::Device& cuda_device(int device);
 // The test has released or reset its primary context: the next one to ask retains it anew.
 void forget_cuda_device(int device);
 
+// Engines order what one after the other does to the same memory through sockets, which
+// ThreadSanitizer does not see: without this the fake's streams race there.
+void order_operations();
+
 // The calls of a scope are the test's own: the fake neither counts them nor has them fail.
 class Aside {
  public:
