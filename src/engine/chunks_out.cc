@@ -90,7 +90,7 @@ uint64_t ChunksOut::send(ChunkWork work) {
   else
     core_.lane->queue(frame);
   if (notice != nullptr) notices_.send_behind(std::move(notice), entry.transfer, entry.transfer_id);
-  return frame->has_tail() ? bytes : 0;
+  return frame->has_tail() && !staged ? bytes : 0;  // into a slot it goes by itself
 }
 
 // A net plugin that carries host memory has no slots for a GPU's.

@@ -34,6 +34,7 @@ std::unique_ptr<Movers> make_movers(const EngineOptions& options, const Log& log
   settings.stages_host = options.stage_host;
   settings.gpu.staging = options.gpu_staging;
   settings.gpu.slot = options.gpu_slot != 0 ? options.gpu_slot : options.chunk_bytes;
+  settings.gpu.chunk = options.chunk_bytes;
   settings.gpu.blocks = options.gpu_blocks;
   // Its thread spins where the loops may: on two cores it would keep one from who is awaited.
   settings.gpu.spin = topo::usable_cores() > 2 ? options.spin : 0;

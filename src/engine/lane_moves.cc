@@ -24,6 +24,22 @@ bool LaneMoves::over(uint64_t* move, std::string* failed) {
   return true;
 }
 
+// The first whose move is not running; nullptr: there is none. A move may take long (a kernel that
+// does not start, a GPU that hangs): those behind it do not wait. By hand it would only be more
+// work at a time.
+template <class Moved>
+Moved* LaneMoves::take_over(std::vector<Moved*>* list, std::string* failed) {
+  for (auto at = list->begin(); at != list->end(); ++at) {
+    Moved* moved = *at;
+    if (over(&moved->move, failed)) {
+      list->erase(at);
+      return moved;
+    }
+    if (mover_->by_hand()) break;
+  }
+  return nullptr;
+}
+
 // ---- out -----------------------------------------------------------------------------------
 
 void LaneMoves::fill(TxFrame* frame) {
@@ -52,9 +68,8 @@ TxFrame* LaneMoves::next_filled(std::string* failed) {
     waiting_.erase(waiting_.begin());
     begin(frame, slot);
   }
-  if (filling_.empty() || !over(&filling_.front()->move, failed)) return nullptr;
-  TxFrame* frame = filling_.front();
-  filling_.erase(filling_.begin());
+  TxFrame* frame = take_over(&filling_, failed);
+  if (frame == nullptr) return nullptr;
   frame->payload.assign(1, {frame->slot, frame->header.payload_bytes});
   frame->regions.assign(mover_->slot_extent(frame->slot));
   frame->copied += frame->header.payload_bytes;
@@ -86,16 +101,12 @@ bool LaneMoves::place(RxChunk* chunk) {
     return false;
   }
   chunk->state.step(RxChunk::State::kArrived);
-  if (placing_.empty()) return true;
-  placing_.push_back(chunk);
-  return false;
+  return true;
 }
 
 RxChunk* LaneMoves::next_placed(std::string* failed) {
-  if (placing_.empty() || !over(&placing_.front()->move, failed)) return nullptr;
-  RxChunk* chunk = placing_.front();
-  placing_.erase(placing_.begin());
-  if (chunk->state == RxChunk::State::kPlacing) chunk->state.step(RxChunk::State::kArrived);
+  RxChunk* chunk = take_over(&placing_, failed);
+  if (chunk != nullptr) chunk->state.step(RxChunk::State::kArrived);
   return chunk;
 }
 

@@ -2,9 +2,8 @@
 // of the lane's loop.
 //
 // Out: a frame waits for a slot (kData only: a WRITE has one before it leaves the queue), is
-// filled, and leaves in the order in which filling began. In: a chunk has its slot before its
-// payload is read, and is placed; chunks are handed on in order of arrival, those that need no move
-// too.
+// filled, and leaves. In: a chunk has its slot before its payload is read, and is placed. None
+// waits for the move of another.
 #pragma once
 
 #include <string>
@@ -37,7 +36,7 @@ class LaneMoves {
   // ---- out ----
   // The frame's payload lies where it has to pass through a slot.
   void fill(TxFrame* frame);
-  // Those whose payload is in a slot now, in order; nullptr: none. `failed`: what went wrong.
+  // One whose payload is in a slot now; nullptr: none. `failed`: what went wrong.
   TxFrame* next_filled(std::string* failed);
   // Takes back one that has no slot yet; false: it has.
   bool unwait(TxFrame* frame);
@@ -55,7 +54,7 @@ class LaneMoves {
   bool too_large(const Place& place, uint64_t bytes) const {
     return stages(place) && bytes > mover_->most_bytes(place);
   }
-  // All of it has arrived. True: nothing is in front of it and nothing to be moved.
+  // All of it has arrived. True: nothing is to be moved.
   bool place(RxChunk* chunk);
   RxChunk* next_placed(std::string* failed);
   template <class F>
@@ -87,6 +86,8 @@ class LaneMoves {
   void give(SlotUse use, uint8_t** slot);
   void begin(TxFrame* frame, uint8_t* slot);
   bool over(uint64_t* move, std::string* failed);
+  template <class Moved>
+  Moved* take_over(std::vector<Moved*>* list, std::string* failed);
 
   Mover* const mover_;
   const PlaceKinds places_;  // that the path serves without

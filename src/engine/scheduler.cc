@@ -122,7 +122,8 @@ bool Scheduler::left_to_others(uint32_t lane, LaneBits* wake) const {
     others.add(i);
   }
   if (open < 2) return false;
-  const bool has_its_share = t.plan.chunks.size() > 1 &&
+  // What it holds may be another transfer's, which a GPU keeps: then it is not this one's share.
+  const bool has_its_share = t.plan.chunks.size() > 1 && t.in_flight > 0 &&
                              lanes_[lane]->held() >= std::max<size_t>(kLeastHeld, left / open / 2);
   if (!has_its_share && (left >= open || left > idle)) return false;
   *wake = others;

@@ -31,9 +31,10 @@ Nanos closed_by(Nanos close_at, Nanos deadline) {
 // page fault of that memory that nobody answers).
 Status let_go(const TransferState& transfer, uint64_t post) {
   if (transfer.id != post || (!transfer.held && !transfer.live())) return {};
-  const char* who = transfer.held ? "the net plugin is" : "a thread of the engine is still";
+  const char* who = transfer.held ? "the net plugin is in a call"
+                                  : "a thread of the engine is in a call, or a copy under way,";
   return transfer_error(TCPX_PATH_UNAVAILABLE,
-                        strf("{} in a call and may still use the local memory; do not free it: "
+                        strf("{} and may still use the local memory; do not free it: "
                              "cancel again, or deregister it, to wait for that",
                              who));
 }

@@ -50,6 +50,9 @@ void find_moving(void* library, CudaDriver* out) {
   need("cuModuleGetFunction", &out->module_get_function);
   need("cuLaunchKernel", &out->launch_kernel);
   out->can_move = out->missing.empty();
+  (void)find(library, "cuCtxGetFlags", &out->ctx_get_flags);
+  (void)find(library, "cuCtxSetFlags", &out->ctx_set_flags);  // driver 530 and later
+  (void)find(library, "cuThreadExchangeStreamCaptureMode", &out->exchange_capture_mode);
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ enum DeviceAttribute : int {
 inline constexpr unsigned kHostAllocPortable = 1, kHostAllocMapped = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kContextSyncMemops = 0x80;
+inline constexpr int kCaptureRelaxed = 2;
 
 }  // namespace cu
 
@@ -76,6 +77,11 @@ struct CudaDriver {
                               unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                               unsigned shared_bytes, cu::Stream stream, void** parameters,
                               void** extra);
+
+  // Null where a driver has none: what they are for is done without.
+  cu::Result (*ctx_get_flags)(unsigned* flags);
+  cu::Result (*ctx_set_flags)(unsigned flags);
+  cu::Result (*exchange_capture_mode)(int* mode);
 
   bool can_move = false;
   std::string missing;  // the function for want of which it cannot

@@ -21,8 +21,8 @@ namespace {
 // A context that does not exist yet takes CUDA up to a few seconds; somebody else's first use of
 // the same driver comes before ours.
 constexpr Nanos kLongestOpen = 60 * kSecond;
-// What does not end meanwhile hangs.
-constexpr Nanos kLongestClose = 10 * kSecond;
+// What does not end meanwhile hangs. Lanes have waited for their moves before.
+constexpr Nanos kLongestClose = 2 * kSecond;
 constexpr uint32_t kMostLoops = 64;
 // More slots than a lane's window has chunks are never used.
 constexpr uint32_t kMostSlots = 32;
@@ -89,7 +89,7 @@ std::string Gpu::lost_why() const {
   return lost() ? lost_why_ : std::string();
 }
 
-Status Gpu::sync_memops(const void* base, uint64_t length) const {
+Status Gpu::sync_memops(const void* base, uint64_t length) {
   const auto from = reinterpret_cast<cu::Pointer>(base);
   cu::Context before = nullptr;
   if (cu::Result result = cuda_.ctx_push_current(context_); result != cu::kSuccess)
@@ -97,7 +97,8 @@ Status Gpu::sync_memops(const void* base, uint64_t length) const {
   for (cu::Pointer at = from; at < from + length;) {
     const unsigned on = 1;
     // Memory that CUDA's virtual memory management made does not take it: its context has to.
-    (void)cuda_.pointer_set_attribute(&on, cu::kSyncMemops, at);
+    if (cuda_.pointer_set_attribute(&on, cu::kSyncMemops, at) != cu::kSuccess)
+      std::call_once(synced_context_, [this] { sync_context(); });
     cu::Pointer start = 0;
     size_t size = 0;
     cu::PointerAttribute attributes[] = {cu::kRangeStart, cu::kRangeSize};
@@ -109,6 +110,21 @@ Status Gpu::sync_memops(const void* base, uint64_t length) const {
   }
   (void)cuda_.ctx_pop_current(&before);
   return {};
+}
+
+// All of the context, which is the one that the application uses as well.
+void Gpu::sync_context() {
+  unsigned flags = 0;
+  cu::Result result = cu::kSuccess;
+  const bool known = cuda_.ctx_get_flags != nullptr && cuda_.ctx_set_flags != nullptr;
+  if (known) result = cuda_.ctx_get_flags(&flags);
+  if (known && result == cu::kSuccess && (flags & cu::kContextSyncMemops) == 0)
+    result = cuda_.ctx_set_flags(flags | cu::kContextSyncMemops);
+  if (known && result == cu::kSuccess) return;
+  log_.warn(
+      "cuda:{}: copies of the application into memory of CUDA's virtual memory management may be "
+      "under way when they have returned ({}): synchronize their stream before a transfer",
+      device_, known ? cuda_.text_of(result) : "the driver is older than CUDA 12.1");
 }
 
 // ---- the thread: making ready, and the end -----------------------------------------------------
@@ -151,6 +167,9 @@ Status Gpu::set_up() {
              "needs CUDA 12 there",
              device_, version / 1000, version % 1000 / 10));
   bind_near();
+  // Another thread's capture of a graph must not fail what we do here, nor what we do the capture.
+  int mode = cu::kCaptureRelaxed;
+  if (cuda_.exchange_capture_mode != nullptr) (void)cuda_.exchange_capture_mode(&mode);
   if (cu::Result r = cuda_.primary_ctx_retain(&context_, handle_); r != cu::kSuccess)
     return failed("cuDevicePrimaryCtxRetain", r);
   if (cu::Result r = cuda_.ctx_push_current(context_); r != cu::kSuccess)
@@ -164,8 +183,10 @@ Status Gpu::set_up() {
     }
   }
   const uint64_t part = 2 * settings_.slot * settings_.loops;
-  slots_of_each_ =
-      static_cast<uint32_t>(std::clamp<uint64_t>(settings_.staging / part, 1, kMostSlots));
+  // Enough for a chunk of ours, however large.
+  const uint64_t least = (settings_.chunk + settings_.slot - 1) / settings_.slot;
+  slots_of_each_ = static_cast<uint32_t>(
+      std::max(std::clamp<uint64_t>(settings_.staging / part, 1, kMostSlots), least));
   const uint64_t bytes = slots_of_each_ * part;
   const unsigned flags = cu::kHostAllocPortable | cu::kHostAllocMapped;
   if (cu::Result r = cuda_.mem_host_alloc(reinterpret_cast<void**>(&staging_), bytes, flags);
@@ -227,8 +248,8 @@ void Gpu::bind_near() {
 void Gpu::tear_down() {
   if (context_ == nullptr) return;
   const Nanos give_up = now_ns() + kLongestClose;
-  while (!lost() && under_way() && now_ns() < give_up) relax(20 * kMicro);
-  if (!lost() && under_way()) {
+  while (!streams_are_empty() && now_ns() < give_up) relax(20 * kMicro);
+  if (!streams_are_empty()) {
     log_.error("cuda:{}: copies have not ended within {} s; their memory is left as it is", device_,
                kLongestClose / kSecond);
     return;

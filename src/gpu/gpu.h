@@ -24,6 +24,7 @@ namespace tcpx::gpu {
 struct GpuSettings {
   uint64_t staging = 64u << 20;  // pinned bytes, both ways together
   uint64_t slot = 512u << 10;    // bytes
+  uint64_t chunk = 0;            // bytes, the largest of ours
   uint32_t blocks = 2;           // of a kernel
   Nanos spin = 200 * kMicro;     // of its thread, before it sleeps
   uint32_t loops = 1;            // that share it
@@ -51,6 +52,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   void wake() {
     if (asleep_.load(std::memory_order_seq_cst) != 0) wake_thread();
   }
+  // Nothing of it touches memory any more, and nothing will.
   bool lost() const { return lost_.load(std::memory_order_acquire); }
   std::string lost_why() const;
   uint64_t slot_bytes() const { return settings_.slot; }
@@ -58,7 +60,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // ---- anybody ----
   // CUDA waits with copies of its own to and from this memory until they are over; without, what a
   // synchronous cudaMemcpy has just returned from may not be there yet when it is sent.
-  Status sync_memops(const void* base, uint64_t length) const;
+  Status sync_memops(const void* base, uint64_t length);
   const std::string& describe() const { return description_; }
   struct Counts {
     std::atomic<uint64_t> copies{0}, kernels{0}, moves{0}, refused{0};
@@ -68,6 +70,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   const Counts& counts() const { return counts_; }
 
  private:
+  void sync_context();
   // The thread's: gpu.cc
   void run();
   Status set_up();
@@ -89,7 +92,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   bool tell(bool all);
   void watch(Nanos now);
   bool watch(Lane lane, size_t number, Nanos now);
-  void lose(const std::string& why);
+  void lose();
+  void stop_using(const std::string& why);
+  bool streams_are_empty();
   void sleep();
   // Anybody's.
   void wake_thread() noexcept;
@@ -127,6 +132,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::atomic<uint32_t> asleep_{0};  // what the thread sleeps on
   std::atomic<bool> lost_{false};
   std::string lost_why_;  // before lost_
+  std::once_flag synced_context_;
   Counts counts_;
 
   // Of the thread.
@@ -138,6 +144,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   };
   Progress progress_[kLanes][kStreams];
   bool kernels_held_ = false;
+  bool unusable_ = false;  // no more moves are begun; lost once those under way have ended
   Nanos awake_until_ = 0;  // for what may come next
   Nanos told_all_ = 0;
   Pieces pieces_;

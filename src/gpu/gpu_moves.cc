@@ -25,7 +25,7 @@ constexpr Nanos kBetweenLooks = 100;
 // and then does not hold up; awake all the time the thread took 0.1 s of CPU per GB and side at 10
 // GB/s.
 constexpr uint64_t kSmall = 64u << 10;
-constexpr Nanos kAwakeForStream = 10 * kMicro;
+constexpr Nanos kAwakeForStream = 50 * kMicro;
 
 constexpr bool is_kernel(Lane lane) {
   return lane == Lane::kKernelOut || lane == Lane::kKernelIn;
@@ -53,10 +53,10 @@ bool Gpu::tell(bool all) {
   bool waits = false;
   if (all) told_all_ = now_ns();
   for (auto& queue : served_) {
-    const bool news = queue->has_news(), under_way = queue->under_way() && !lost();
-    if ((!news && !under_way && !lost()) || !queue->unwatched()) continue;
+    const bool news = queue->has_news(lost()), under_way = queue->under_way() && !lost();
+    if ((!news && !under_way) || !queue->unwatched()) continue;
     waits |= under_way;
-    if (news || all) queue->tell();
+    if (news || all) queue->tell(lost());
   }
   return waits;
 }
@@ -86,11 +86,7 @@ bool Gpu::takes_kernel(const MoveJob& job) const {
 }
 
 void Gpu::begin(MoveQueue& queue, MoveJob& job) {
-  if (lost()) {
-    job.why = lost_why_;
-    job.state.store(MoveJob::State::kRefused, std::memory_order_release);
-    return;
-  }
+  if (unusable_) return queue.refuse(job, lost_why_);
   const Nanos from = now_ns();
   const bool kernel = takes_kernel(job);
   job.lane = kernel ? (job.out ? Lane::kKernelOut : Lane::kKernelIn)
@@ -112,10 +108,10 @@ void Gpu::begin(MoveQueue& queue, MoveJob& job) {
     job.state.store(MoveJob::State::kUnderWay, std::memory_order_release);
     return;
   }
-  // Nothing will tell when what is under way ends: the stream is beyond use.
+  // Nothing will tell when it has ended, but that all has: the stream is beyond use.
   if (job.why.empty()) job.why = cuda_.text_of(marked);
-  lose(job.why);
-  job.state.store(MoveJob::State::kRefused, std::memory_order_release);
+  job.state.store(MoveJob::State::kUnderWay, std::memory_order_release);
+  stop_using(job.why);
 }
 
 cu::Result Gpu::submit_copies(const MoveJob& job, cu::Stream stream) {
@@ -164,6 +160,10 @@ bool Gpu::under_way() const {
 // is told by no word in memory.
 void Gpu::watch(Nanos now) {
   if (lost()) return;
+  if (unusable_) {
+    if (streams_are_empty()) lose();
+    return;
+  }
   bool held = false;
   for (size_t i = 0; i < kLanes; ++i)
     for (size_t k = 0; k < kStreams; ++k) held |= watch(static_cast<Lane>(i), k, now);
@@ -186,16 +186,30 @@ bool Gpu::watch(Lane lane, size_t number, Nanos now) {
   if (now - progress.since >= kLookAfter && now - progress.asked >= kLookAfter) {
     progress.asked = now;
     const cu::Result result = cuda_.stream_query(streams_[static_cast<size_t>(lane)][number]);
-    if (result != cu::kSuccess && result != cu::kNotReady) lose(cuda_.text_of(result));
+    if (result != cu::kSuccess && result != cu::kNotReady) stop_using(cuda_.text_of(result));
   }
   return is_kernel(lane) && now - progress.since > kKernelHeld;
 }
 
-// With the context goes everything that was under way in it: nothing of it touches memory any more.
-void Gpu::lose(const std::string& why) {
-  if (lost()) return;
+// No more moves are begun. Those under way are told to have failed when they touch nothing any
+// more.
+void Gpu::stop_using(const std::string& why) {
+  if (unusable_) return;
+  unusable_ = true;
   lost_why_ = strf("cuda:{} is lost to this process: {}", device_, why);
   log_.error("{}; transfers of its memory fail from now on", lost_why_);
+  if (streams_are_empty()) lose();
+}
+
+// With a context that is gone goes everything that was under way in it.
+bool Gpu::streams_are_empty() {
+  for (auto& kind : streams_)
+    for (cu::Stream stream : kind)
+      if (stream != nullptr && cuda_.stream_query(stream) == cu::kNotReady) return false;
+  return true;
+}
+
+void Gpu::lose() {
   lost_.store(true, std::memory_order_release);
 }
 
@@ -203,12 +217,13 @@ void Gpu::lose(const std::string& why) {
 // pushed. With moves under way only for as long as an error may go unseen.
 void Gpu::sleep() {
   asleep_.store(1, std::memory_order_seq_cst);
-  const bool something =
-      closing_.load(std::memory_order_seq_cst) ||
-      queues_changed_.load(std::memory_order_seq_cst) != served_version_ ||
-      std::any_of(served_.begin(), served_.end(), [](const auto& queue) {
-        return queue->next() != nullptr || (queue->under_way() && queue->unwatched());
-      });
+  const bool something = closing_.load(std::memory_order_seq_cst) ||
+                         queues_changed_.load(std::memory_order_seq_cst) != served_version_ ||
+                         std::any_of(served_.begin(), served_.end(), [this](const auto& queue) {
+                           const bool untold =
+                               (queue->under_way() && !lost()) || queue->has_news(lost());
+                           return queue->next() != nullptr || (untold && queue->unwatched());
+                         });
   if (!something) futex_wait(&asleep_, 1, under_way() && !lost() ? kLookAfter : kNever);
   asleep_.store(0, std::memory_order_seq_cst);
 }

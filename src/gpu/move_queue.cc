@@ -38,6 +38,7 @@ MoveState MoveQueue::look(uint32_t at, bool lost, std::string* why) {
   job.why.clear();
   job.state.store(MoveJob::State::kFree, std::memory_order_relaxed);
   free_.push_back(at);
+  looked_at_.store(looked_at_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   return result;
 }
 
@@ -52,24 +53,42 @@ bool MoveQueue::under_way() const {
   return false;
 }
 
-bool MoveQueue::has_news() {
-  bool any = false;
-  for (size_t i = 0; i < kLanes; ++i) {
-    const uint32_t now = reached(static_cast<Lane>(i));
-    any |= now != std::exchange(seen_[i], now);
-  }
-  return any;
+void MoveQueue::refuse(MoveJob& job, const std::string& why) {
+  job.why = why;
+  ++refused_;
+  job.state.store(MoveJob::State::kRefused, std::memory_order_release);
 }
 
-void MoveQueue::tell() noexcept {
-  telling_.store(true, std::memory_order_seq_cst);
-  if (!closed_.load(std::memory_order_seq_cst)) watcher_.look_now();
-  telling_.store(false, std::memory_order_release);
+// How many are over of all that were ever taken: each has a mark, or was refused.
+uint32_t MoveQueue::over(bool lost) const {
+  if (lost) return taken_;
+  uint32_t all = refused_;
+  for (size_t i = 0; i < kLanes; ++i) all += reached(static_cast<Lane>(i));
+  return all;
+}
+
+// Calls the watcher, unless it may be gone: close() waits until that is over.
+template <class F>
+void MoveQueue::with_watcher(F&& f) noexcept {
+  at_watcher_.store(true, std::memory_order_seq_cst);
+  if (!closed_.load(std::memory_order_seq_cst)) f(watcher_);
+  at_watcher_.store(false, std::memory_order_release);
+}
+
+bool MoveQueue::unwatched() noexcept {
+  bool looks = true;
+  with_watcher([&](MoveWatcher& watcher) { looks = watcher.looks(); });
+  return !looks;
+}
+
+void MoveQueue::tell(bool lost) noexcept {
+  told_ = over(lost);
+  with_watcher([](MoveWatcher& watcher) { watcher.look_now(); });
 }
 
 void MoveQueue::close() noexcept {
   closed_.store(true, std::memory_order_seq_cst);
-  while (telling_.load(std::memory_order_seq_cst)) pause_cpu();
+  while (at_watcher_.load(std::memory_order_seq_cst)) pause_cpu();
 }
 
 }  // namespace tcpx::gpu

@@ -81,13 +81,20 @@ class MoveQueue {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   bool under_way() const;
   // Whether somebody has to be told what ends here.
-  bool unwatched() const { return !closed() && !watcher_.looks(); }
-  // Something has ended since the last time.
-  bool has_news();
-  void tell() noexcept;
+  bool unwatched() noexcept;
+  // It will not be begun.
+  void refuse(MoveJob& job, const std::string& why);
+  // Something is over that the loop has neither looked at nor been told of. `lost`: all is.
+  bool has_news(bool lost) const {
+    return over(lost) - looked_at_.load(std::memory_order_relaxed) != 0 && over(lost) != told_;
+  }
+  void tell(bool lost) noexcept;
 
  private:
   static size_t index(Lane lane) { return static_cast<size_t>(lane); }
+  uint32_t over(bool lost) const;
+  template <class F>
+  void with_watcher(F&& f) noexcept;
 
   Marks* const marks_;
   MoveWatcher& watcher_;
@@ -98,8 +105,10 @@ class MoveQueue {
   std::atomic<uint32_t> pushed_{0};      // by the loop
   alignas(64) uint32_t taken_ = 0;       // by the GPU's thread
   std::array<uint32_t, kLanes> last_{};  // marks given
-  std::array<uint32_t, kLanes> seen_{};  // marks reached
-  std::atomic<bool> closed_{false}, telling_{false};
+  uint32_t refused_ = 0;
+  uint32_t told_ = 0;                   // how many were over
+  std::atomic<uint32_t> looked_at_{0};  // by the loop, when they were over
+  std::atomic<bool> closed_{false}, at_watcher_{false};
 };
 
 }  // namespace tcpx::gpu

@@ -101,8 +101,8 @@ TEST_P(Fence, LocalDeregisterEndsTheTransferAndFreesTheMemory) {
     hits += code == TCPX_REGION_REVOKED;
     if (GetParam() == TCPX_WRITE) expect_no_trace(*pair.memory_b.memory, 600 + round);
     if (HasFailure()) return;
-    ASSERT_TRUE(
-        succeeded(pair.a.register_memory(pair.memory_a.data(), kBytes, 0, &pair.memory_a.region)));
+    ASSERT_TRUE(succeeded(
+        pair.a.register_memory(pair.memory_a.memory->address(), kBytes, 0, &pair.memory_a.region)));
   }
   EXPECT_GT(hits, 0);
   expect_connection_works();
@@ -123,8 +123,8 @@ TEST_P(Fence, DeregisterAtTheOwnerEndsTheTransferAndFreesTheMemory) {
     hits += code != TCPX_OK;
     if (GetParam() == TCPX_READ) expect_no_trace(*pair.memory_a.memory, 700 + round);
     if (HasFailure()) return;
-    ASSERT_TRUE(succeeded(
-        pair.b.register_memory(pair.memory_b.data(), kBytes, kReadWrite, &pair.memory_b.region)));
+    ASSERT_TRUE(succeeded(pair.b.register_memory(pair.memory_b.memory->address(), kBytes,
+                                                 kReadWrite, &pair.memory_b.region)));
     pair.remote_b = describe(pair.b, pair.memory_b.region);
   }
   EXPECT_GT(hits, 0);
@@ -133,7 +133,7 @@ TEST_P(Fence, DeregisterAtTheOwnerEndsTheTransferAndFreesTheMemory) {
 
 TEST_P(Fence, ReleaseInProgressThenUnmapIsSafe) {
   for (int round = 0; another_round(round); ++round) {
-    auto* memory = new HostMemory(kBytes);
+    auto memory = allocate(usual_memory(), kBytes);
     tcpx_region region = 0;
     ASSERT_TRUE(succeeded(pair.a.register_memory(memory->address(), kBytes, 0, &region)));
     Transfer transfer;
@@ -143,9 +143,8 @@ TEST_P(Fence, ReleaseInProgressThenUnmapIsSafe) {
     a_little_later();
     hits += transfer.poll().in_progress();
     transfer.release();
-    memory->unmap();  // whoever still uses it gets a fault or loses its lane
+    memory->give_back();  // whoever still uses it gets a fault or loses its lane
     ASSERT_TRUE(succeeded(pair.a.deregister(region)));
-    delete memory;
   }
   EXPECT_GT(hits, 0);
   expect_connection_works();

@@ -36,7 +36,7 @@ struct Local {
 };
 
 Local make_local(Engine& engine, uint64_t size, uint32_t access, uint64_t seed,
-                 const std::string& kind = "host", uint64_t skew = 0);
+                 const std::string& kind = usual_memory(), uint64_t skew = 0);
 
 tcpx_remote_region describe(Engine& engine, tcpx_region region);
 

@@ -1,5 +1,7 @@
 #include "fake_cuda.h"
 
+#include "env.h"
+
 #include <map>
 #include <mutex>
 
@@ -83,7 +85,14 @@ void forget_cuda_device(int device) {
   devices().erase(device);
 }
 
+void order_operations() {
+#if defined(TCPX_TEST_TSAN)
+  if (fake_cuda() != nullptr) fake_cuda()->plan("one_by_one:1");
+#endif
+}
+
 std::unique_ptr<Memory> allocate_device(const std::string& kind, uint64_t size, uint64_t skew) {
+  order_operations();
   const size_t colon = kind.find(':');
   const int device = colon == std::string::npos ? 0 : std::stoi(kind.substr(colon + 1));
   return std::make_unique<DeviceMemory>(size, device, skew);

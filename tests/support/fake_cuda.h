@@ -71,6 +71,10 @@ const Cuda::Device& cuda_device(int device);
 // The test has released or reset its primary context: the next one to ask retains it anew.
 void forget_cuda_device(int device);
 
+// Engines order what one after the other does to the same memory through sockets, which
+// ThreadSanitizer does not see: without this the fake's streams race there.
+void order_operations();
+
 // The calls of a scope are the test's own: the fake neither counts them nor has them fail.
 class Aside {
  public:
@@ -125,7 +129,7 @@ class DeviceMemory final : public Memory {
     put(base_ + kGuard + skew + size, guard_bytes(kGuard));
     poison();
   }
-  ~DeviceMemory() override { free(); }
+  ~DeviceMemory() override { DeviceMemory::give_back(); }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -163,7 +167,7 @@ class DeviceMemory final : public Memory {
     return {};
   }
   // At once: whoever touches it later breaks the context.
-  void free() {
+  void give_back() override {
     if (base_ == 0) return;
     CudaScope scope(device_);
     cuda().mem_free(std::exchange(base_, 0));  // fails in a context that is lost

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -28,6 +29,8 @@ class Memory {
   // "" or which guard byte around the memory was overwritten.
   virtual std::string damage() const { return {}; }
   virtual uint8_t* host() const { return nullptr; }  // null: not addressable by the CPU
+  // At once: whoever touches it later gets a fault.
+  virtual void give_back() = 0;
 
  protected:
   void* address_ = nullptr;
@@ -71,8 +74,7 @@ class HostMemory final : public Memory {
     if (bad >= 0) return std::to_string(bad) + " bytes behind the memory";
     return {};
   }
-  // Gives the pages back at once: whoever touches them later gets a fault.
-  void unmap() {
+  void give_back() override {
     ::munmap(base_, mapped_);
     base_ = nullptr;
     address_ = nullptr;
@@ -95,11 +97,17 @@ class SparseMemory final : public Memory {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address_ == MAP_FAILED) throw std::runtime_error("mmap of sparse memory failed");
   }
-  ~SparseMemory() override { ::munmap(address_, size_); }
+  ~SparseMemory() override {
+    if (size_ > 0) ::munmap(address_, size_);
+  }
   SparseMemory(const SparseMemory&) = delete;
   SparseMemory& operator=(const SparseMemory&) = delete;
 
   uint8_t* host() const override { return static_cast<uint8_t*>(address_); }
+  void give_back() override {
+    ::munmap(address_, size_);
+    size_ = 0;
+  }
   void store(uint64_t offset, const void* bytes, uint64_t length) override {
     std::memcpy(host() + offset, bytes, length);
   }
@@ -143,6 +151,12 @@ class RepeatedMemory final : public Memory {
     std::memcpy(bytes, host() + offset, length);
   }
 };
+
+// TCPX_TEST_MEMORY=KIND runs a suite with memory of another kind.
+inline std::string usual_memory() {
+  const char* kind = std::getenv("TCPX_TEST_MEMORY");
+  return kind != nullptr ? kind : "host";
+}
 
 // The allocator table: kinds by name.
 inline std::unique_ptr<Memory> allocate(const std::string& kind, uint64_t size, uint64_t skew = 0) {

@@ -66,7 +66,8 @@ class Peer {
   void create(const Options& options);
   Bytes info() { return from_hex((*this)("info")); }
   tcpx_remote_region memory(const std::string& name, uint64_t size, uint32_t access,
-                            uint64_t seed = 1, const std::string& kind = "host", uint64_t skew = 0);
+                            uint64_t seed = 1, const std::string& kind = usual_memory(),
+                            uint64_t skew = 0);
   void fill(const std::string& name, uint64_t offset, uint64_t length, uint64_t seed,
             uint64_t iteration, uint64_t position);
   // "" if the content is Pattern(seed, iteration) counted from `position`.

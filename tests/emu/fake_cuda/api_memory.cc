@@ -177,9 +177,8 @@ FAKE_CUDA_API cuPointerGetAttributes(unsigned count, int* attributes, void** val
 FAKE_CUDA_API cuPointerSetAttribute(const void* value, int attribute, uint64_t address) {
   FAKE_CUDA_CALL(kInit);
   Range range;
-  if (attribute != kAttributeSyncMemops || !find_range(address, &range) ||
-      range.kind == Kind::kMapped || range.kind == Kind::kPool)
-    return kInvalidValue;
+  if (attribute != kAttributeSyncMemops || !find_range(address, &range)) return kInvalidValue;
+  if (range.kind == Kind::kMapped) return kNotSupported;  // its context has a flag for it
   set_sync_memops(address, *static_cast<const unsigned*>(value) != 0);
   return kSuccess;
 }

@@ -60,7 +60,8 @@ struct FakeCuda {
   //   hang:N                 that asynchronous copy does not end until release()
   //   copy_us:US  kernel_us:US  write_us:US     what an operation takes, each (0: as ever)
   //   hold_kernels:MS        no kernel starts for so long; 0: until release()
-  //   device_memory:BYTES  host_memory:BYTES    no more than that can be allocated (pinned)
+  //   one_by_one:1           operations of all streams are ordered as ThreadSanitizer sees it;
+  //   stays device_memory:BYTES  host_memory:BYTES    no more than that can be allocated (pinned)
   bool (*plan)(const char* entries);
   void (*clear_plan)();  // hung copies and held kernels stay so
   void (*release)();     // they go on, and those that are planned do not hang

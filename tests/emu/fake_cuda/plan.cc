@@ -29,6 +29,7 @@ struct Plan {
   std::vector<uint64_t> hangs;  // how many copies from now
   std::atomic<uint64_t> hung{0}, released{0};
   std::atomic<int64_t> kernels_held_until{0};
+  std::atomic<bool> one_by_one{false};
   std::atomic<int64_t> takes_ns[4] = {};
   std::atomic<uint64_t> device_memory{UINT64_MAX}, host_memory{UINT64_MAX};
 };
@@ -78,6 +79,7 @@ bool add_value(const std::string& what, uint64_t n) {
   if (what == "copy_us") return set_us(OpKind::kCopy, n), true;
   if (what == "kernel_us") return set_us(OpKind::kKernel, n), true;
   if (what == "write_us") return set_us(OpKind::kWrite, n), true;
+  if (what == "one_by_one") return plan().one_by_one = n != 0, true;
   if (what == "device_memory") return plan().device_memory = n, true;
   if (what == "host_memory") return plan().host_memory = n, true;
   if (what != "hold_kernels") return false;
@@ -158,6 +160,10 @@ uint64_t planned_hang() {
 
 bool hang_is_over(uint64_t ticket) {
   return ticket <= plan().released.load(std::memory_order_relaxed);
+}
+
+bool is_one_by_one() {
+  return plan().one_by_one.load(std::memory_order_relaxed);
 }
 
 bool kernels_are_held() {

@@ -24,6 +24,7 @@ Planned planned_for(const std::string& function);
 uint64_t planned_hang();
 bool hang_is_over(uint64_t ticket);
 bool kernels_are_held();
+bool is_one_by_one();
 int64_t planned_ns(OpKind kind);  // what an operation takes
 bool has_room(bool device_memory, uint64_t bytes_in_all);
 

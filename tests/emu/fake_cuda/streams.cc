@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -96,7 +97,12 @@ void Stream::wait_until_ready(Op* op) {
 
 // What a lost context has is dropped; so is the work that broke it.
 void Stream::finish(Op* op) {
-  if (context->code() == 0 && op->work) op->work();
+  if (context->code() == 0 && op->work) {
+    static auto& one = *new std::mutex;
+    std::unique_lock<std::mutex> lock;
+    if (is_one_by_one()) lock = std::unique_lock(one);
+    op->work();
+  }
   op->work = nullptr, op->ready = nullptr, op->after.clear();
   delete head_;
   head_ = op;

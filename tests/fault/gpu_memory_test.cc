@@ -1,0 +1,260 @@
+// GPU memory as applications have it: copies of theirs that have just returned, ranges made of many
+// allocations, the wrong device, a child of fork, a peer that stops.
+#include <sys/wait.h>
+
+#include "gpu_fixture.h"
+
+namespace tcpx::test {
+namespace {
+
+// Physical memory in chunks behind one range of addresses, as expandable segments are made of.
+class VmmMemory {
+ public:
+  static constexpr uint64_t kChunk = 2 << 20;
+
+  explicit VmmMemory(size_t chunks, int device = 0) : size_(chunks * kChunk), device_(device) {
+    CudaScope scope(device);
+    check("cuMemAddressReserve",
+          cuda().function<int(uint64_t*, size_t, size_t, uint64_t, uint64_t)>(
+              "cuMemAddressReserve")(&base_, size_, 0, 0, 0));
+    for (size_t i = 0; i < chunks; ++i) map(i);
+  }
+  ~VmmMemory() {
+    CudaScope scope(device_);
+    for (size_t i = 0; i < size_ / kChunk; ++i)
+      if (handles_.size() > i && handles_[i] != 0) unmap(i);
+    cuda().function<int(uint64_t, size_t)>("cuMemAddressFree")(base_, size_);
+  }
+  void unmap(size_t i) {
+    CudaScope scope(device_);
+    cuda().function<int(uint64_t, size_t)>("cuMemUnmap")(base_ + i * kChunk, kChunk);
+    cuda().function<int(uint64_t)>("cuMemRelease")(std::exchange(handles_[i], 0));
+  }
+  uint64_t address() const { return base_; }
+  void* pointer() const { return reinterpret_cast<void*>(base_); }
+  uint64_t size() const { return size_; }
+
+ private:
+  struct Location {
+    int type, id;
+  };
+  struct Properties {
+    int type, handles;
+    Location location;
+    void* attributes;
+    unsigned char flags[8];
+  };
+  struct Access {
+    Location location;
+    int flags;
+  };
+  void check(const char* what, int code) { cuda().check(code, what); }
+  void map(size_t i) {
+    const Properties properties{1, 0, {1, device_}, nullptr, {}};
+    const Access access{{1, device_}, 3};
+    const uint64_t at = base_ + i * kChunk;
+    handles_.push_back(0);
+    check("cuMemCreate", cuda().function<int(uint64_t*, size_t, const Properties*, uint64_t)>(
+                             "cuMemCreate")(&handles_[i], kChunk, &properties, 0));
+    check("cuMemMap", cuda().function<int(uint64_t, size_t, size_t, uint64_t, uint64_t)>(
+                          "cuMemMap")(at, kChunk, 0, handles_[i], 0));
+    check("cuMemSetAccess", cuda().function<int(uint64_t, size_t, const Access*, size_t)>(
+                                "cuMemSetAccess")(at, kChunk, &access, 1));
+  }
+
+  uint64_t base_ = 0, size_;
+  int device_;
+  std::vector<uint64_t> handles_;
+};
+
+std::vector<uint8_t> get(uint64_t from, uint64_t length) {
+  std::vector<uint8_t> bytes(length);
+  CudaScope scope(0);
+  const auto stream = cuda_device(0).stream;
+  cuda().check(cuda().copy_to_host(bytes.data(), from, length, stream), "copy");
+  cuda().check(cuda().stream_synchronize(stream), "copy");
+  return bytes;
+}
+
+// ---- what has just been copied
+// --------------------------------------------------------------------
+
+class GpuJustCopied : public GpuFault, public ::testing::WithParamInterface<const char*> {
+ protected:
+  // A copy within the device, and one of a little pageable memory: both return before they are
+  // over, unless the memory says otherwise.
+  void expect_sends_what_was_copied(tcpx_region region, uint64_t to) {
+    DeviceMemory fresh(kPiece);
+    auto copy = cuda().function<int(uint64_t, uint64_t, size_t)>("cuMemcpyDtoD_v2");
+    auto copy_in = cuda().function<int(uint64_t, const void*, size_t)>("cuMemcpyHtoD_v2");
+    for (int round = 1; round <= 4; ++round) {
+      std::vector<uint8_t> bytes(kPiece, static_cast<uint8_t>(round));
+      fresh.store(0, bytes.data(), kPiece);
+      Transfer transfer;
+      ASSERT_TRUE(succeeded(pair->a.prepare(pair->b_at_a, TCPX_WRITE, {{region, 0, kPiece}},
+                                            {{&pair->remote_b, 0, kPiece}}, &transfer)));
+      plan("copy_us:30000");
+      {
+        CudaScope scope(0);
+        cuda().check(round % 2 == 0 ? copy_in(to, bytes.data(), kPiece)
+                                    : copy(to, fresh.device_address(), kPiece),
+                     "cuMemcpy");
+      }
+      std::this_thread::sleep_for(Ms{3});  // it is under way, and those of the engine are faster
+      fake_cuda()->clear_plan();
+      ASSERT_TRUE(succeeded(transfer.post()));
+      ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
+      uint8_t arrived = 0;
+      pair->memory_b.memory->load(kPiece - 1, &arrived, 1);
+      EXPECT_EQ(arrived, round) << "what was there before the copy was sent";
+    }
+  }
+};
+
+TEST_F(GpuJustCopied, IsSentOutOfPlainMemory) {
+  start("cuda", "host");
+  expect_sends_what_was_copied(pair->memory_a.region,
+                               reinterpret_cast<uint64_t>(pair->memory_a.memory->address()));
+}
+
+TEST_F(GpuJustCopied, IsSentOutOfVirtualMemory) {
+  start("host", "host");
+  VmmMemory memory(2);
+  tcpx_region region = 0;
+  ASSERT_TRUE(succeeded(pair->a.register_memory(memory.pointer(), memory.size(), 0, &region)));
+  expect_sends_what_was_copied(region, memory.address());
+  ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+  EXPECT_EQ(fake_cuda()->calls("cuCtxSetFlags", 0), 1u);
+  ASSERT_TRUE(succeeded(pair->a.register_memory(memory.pointer(), memory.size(), 0, &region)));
+  EXPECT_EQ(fake_cuda()->calls("cuCtxSetFlags", 0), 1u) << "once";
+  ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+}
+
+// ---- ranges -------------------------------------------------------------------------------------
+
+TEST_F(GpuFault, VirtualMemoryOfManyChunksAndOddBorders) {
+  start("host", "host");
+  VmmMemory memory(3);
+  const uint64_t skew = 77, size = memory.size() - skew - 33;
+  tcpx_region region = 0;
+  ASSERT_TRUE(succeeded(pair->b.register_memory(reinterpret_cast<void*>(memory.address() + skew),
+                                                size, kReadWrite, &region)));
+  tcpx_remote_region remote = describe(pair->b, region);
+  for (uint64_t border : {VmmMemory::kChunk, 2 * VmmMemory::kChunk}) {
+    const uint64_t at = border - skew - 100'001, length = 300'003;
+    std::vector<uint8_t> wanted(length);
+    Pattern(7, border).fill(wanted.data(), length, 0);
+    pair->memory_a.memory->store(0, wanted.data(), length);
+    Transfer write, read;
+    ASSERT_TRUE(
+        succeeded(pair->a.prepare(pair->b_at_a, TCPX_WRITE, {{pair->memory_a.region, 0, length}},
+                                  {{&remote, at, length}}, &write)));
+    ASSERT_TRUE(succeeded(write.post()));
+    ASSERT_TRUE(succeeded(write.wait(kLong))) << write.error();
+    EXPECT_EQ(get(memory.address() + skew + at, length), wanted);
+    ASSERT_TRUE(succeeded(pair->a.prepare(pair->b_at_a, TCPX_READ,
+                                          {{pair->memory_a.region, 1'000'000, length}},
+                                          {{&remote, at, length}}, &read)));
+    ASSERT_TRUE(succeeded(read.post()));
+    ASSERT_TRUE(succeeded(read.wait(kLong))) << read.error();
+    EXPECT_EQ(mismatch(*pair->memory_a.memory, 1'000'000, length, Pattern(7, border), 0), -1);
+  }
+  ASSERT_TRUE(succeeded(pair->b.deregister(region)));
+}
+
+TEST_F(GpuFault, ARangeWithAHoleIsRefused) {
+  start("host", "host");
+  VmmMemory memory(3);
+  memory.unmap(1);
+  tcpx_region region = 0;
+  EXPECT_FALSE(pair->a.register_memory(memory.pointer(), memory.size(), 0, &region).ok());
+  ASSERT_TRUE(succeeded(pair->a.register_memory(memory.pointer(), VmmMemory::kChunk, 0, &region)));
+  ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+}
+
+TEST_F(GpuFault, MemoryOfAnotherGpuThanItIsSaidToBeIsRefused) {
+  start("host", "host");
+  DeviceMemory memory(kPiece);
+  tcpx_register_args args{};
+  args.memory = TCPX_MEMORY_CUDA;
+  args.device = 1;
+  tcpx_region region = 0;
+  const int contexts = fake_cuda()->contexts_made(1);
+  Result result = pair->a.register_as(memory.address(), kPiece, args, &region);
+  EXPECT_EQ(result.code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_NE(result.text().find("cuda:0"), std::string::npos) << result.text();
+  EXPECT_EQ(fake_cuda()->contexts_made(1), contexts);
+}
+
+TEST_F(GpuFault, AChildOfForkHasAnEngineForHostMemoryAndTheParentGoesOn) {
+  start("cuda", "cuda");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int wrong = 0;
+    tcpx_region region = 0;
+    wrong |= pair->a.register_memory(pair->memory_a.memory->address(), kBytes, 0, &region).code() ==
+                     TCPX_UNSUPPORTED
+                 ? 0
+                 : 1;
+    try {
+      Engine own = make_engine(fault_options());
+      Local host = make_local(own, kBytes, kReadWrite, 5, "host");
+      wrong |= own.deregister(host.region).ok() ? 0 : 4;
+    } catch (...) {
+      wrong |= 8;
+    }
+    ::_exit(wrong);
+  }
+  expect_works("beside the child");
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  expect_works("after the child");
+}
+
+// ---- peers --------------------------------------------------------------------------------------
+
+TEST_F(GpuFault, OneOfFourPeersIsStoppedAndTheOthersGoOn) {
+  Options options = fault_options({{"gpu_staging", "2M"},
+                                   {"chunk_bytes", "256K"},
+                                   {"lanes", "2"},
+                                   {"peer_timeout", time_option(20'000)},
+                                   {"lane_timeout", time_option(15'000)}});
+  Engine engine = make_engine(options);
+  constexpr size_t kPeers = 4;
+  constexpr uint64_t kEach = 2 << 20;
+  Peer programs[kPeers];
+  tcpx_remote_region remotes[kPeers];
+  tcpx_peer peers[kPeers];
+  Local here = make_local(engine, kEach, 0, 1, "cuda");
+  Transfer writes[kPeers], reads[kPeers];
+  for (size_t i = 0; i < kPeers; ++i) {
+    programs[i].create(options);
+    remotes[i] = programs[i].memory("m", kEach, kReadWrite, 2, "cuda");
+    ASSERT_TRUE(succeeded(engine.connect(programs[i].info(), &peers[i])));
+    ASSERT_TRUE(succeeded(engine.peer_wait(peers[i], kLong)));
+    for (auto [op, to] : {std::pair{TCPX_WRITE, writes}, std::pair{TCPX_READ, reads}})
+      ASSERT_TRUE(succeeded(engine.prepare(peers[i], op, {{here.region, 0, kEach}},
+                                           {{&remotes[i], 0, kEach}}, &to[i])));
+  }
+  ASSERT_TRUE(succeeded(writes[0].post(Ms{60'000})));
+  ASSERT_TRUE(succeeded(reads[0].post(Ms{60'000})));
+  programs[0].freeze();
+  ASSERT_TRUE(succeeded(writes[0].cancel(Ms{100})) || !writes[0].poll().in_progress());
+  ASSERT_TRUE(succeeded(reads[0].cancel(Ms{100})));
+  Transfer again;
+  ASSERT_TRUE(succeeded(engine.prepare(peers[0], TCPX_WRITE, {{here.region, 0, kEach}},
+                                       {{&remotes[0], 0, kEach}}, &again)));
+  ASSERT_TRUE(succeeded(again.post(Ms{60'000})));
+  for (int round = 0; round < 10; ++round)
+    for (size_t i = 1; i < kPeers; ++i)
+      for (Transfer* transfer : {&writes[i], &reads[i]}) {
+        ASSERT_TRUE(succeeded(transfer->post(patience(5'000))));
+        ASSERT_TRUE(succeeded(transfer->wait(kLong))) << transfer->error();
+      }
+  programs[0].thaw();
+  EXPECT_TRUE(succeeded(again.wait(kLong))) << again.error();
+}
+
+}  // namespace
+}  // namespace tcpx::test
