@@ -29,6 +29,7 @@ if "torch" not in sys.modules:
     sys.modules["torch"].Tensor = type("Tensor", (), {})
 
 import numpy as np  # noqa: E402
+import cuda  # noqa: E402
 from nixl import _api, _bindings  # noqa: E402
 
 NIXL_VERSION = tuple(int(part) for part in importlib.metadata.version("nixl").split(".")[:2])
@@ -94,8 +95,58 @@ class Buffer:
         if not sparse:
             whole[:] = POISON
 
+    memory = "host"
+    device = 0
+
+    def read(self, offset, size):
+        return self.bytes[offset:offset + size]
+
+    def write(self, offset, data):
+        self.bytes[offset:offset + len(data)] = data
+
+    def size(self):
+        return len(self.bytes)
+
     def guard_damage(self):
         return any((guard != POISON).any() for guard in self.guards)
+
+    def free(self):
+        mapping = self.map
+        self.map = self.bytes = self.guards = None
+        mapping.close()
+
+
+class GpuBuffer:
+    """The same in memory of a GPU: `memory` is one of cuda.KINDS. Beginnings are odd."""
+
+    def __init__(self, size, memory, device, sparse=False):
+        self.memory, self.device, self.bytes_inside = memory, device, size
+        self.lead = GUARD + (13 if memory == "vmm" else 0)
+        self.block = cuda.allocate(memory, self.lead + size + GUARD, device)
+        self.address = self.block.address + self.lead
+        for at, count in ((0, self.lead), (self.lead, 0 if sparse else size), (self.lead + size, GUARD)):
+            self.block.fill(at, count, POISON)
+
+    def read(self, offset, size):
+        return self.block.read(self.lead + offset, size)
+
+    def write(self, offset, data):
+        self.block.write(self.lead + offset, data)
+
+    def size(self):
+        return self.bytes_inside
+
+    def guard_damage(self):
+        guards = (self.block.read(0, self.lead), self.block.read(self.lead + self.bytes_inside, GUARD))
+        return any((guard != POISON).any() for guard in guards)
+
+    def free(self):
+        self.block.free()
+
+
+def segment(memory):
+    """NIXL's word for it."""
+    return "DRAM" if memory == "host" else "VRAM"
 
 
 # ---- one agent -----------------------------------------------------------------------------------
@@ -133,8 +184,10 @@ class Side:
     """An agent, its buffers and requests. Arguments and results travel between processes, so they
     are plain values: buffers and requests go by a key."""
 
-    def __init__(self, backend):
+    def __init__(self, backend, memory="host", cuda_library=""):
         self.backend = backend
+        self.memory = memory  # of buffers and pieces, unless told
+        self.cuda_library = cuda_library
         self.agent = None
         self.name = None
         self.buffers = {}
@@ -147,6 +200,8 @@ class Side:
     # -- life
 
     def start(self, name, params=None, progress_thread=True, sync=None, port=None):
+        if self.memory != "host":
+            self.use_cuda()
         options = {"backends": [], "enable_prog_thread": progress_thread}
         if port is not None:
             options.update(enable_listen_thread=True, listen_port=port)
@@ -154,6 +209,10 @@ class Side:
             self.agent = _api.nixl_agent(name, _api.nixl_agent_config(**options))
         self.agent.create_backend(self.backend, params or {})
         self.name = name
+
+    def use_cuda(self):
+        """As an application that uses CUDA: usually before it makes an agent."""
+        cuda.load(self.cuda_library)
 
     def start_plain(self, name):
         """As most users do: a backend by name, nothing else."""
@@ -185,9 +244,13 @@ class Side:
 
     # -- memory
 
-    def alloc(self, key, size, register=True, sparse=False, huge=False):
+    def alloc(self, key, size, register=True, sparse=False, huge=False, memory=None, device=0):
         """Returns the address."""
-        self.buffers[key] = Buffer(size, sparse, huge)
+        memory = memory or self.memory
+        if memory == "host":
+            self.buffers[key] = Buffer(size, sparse, huge)
+        else:
+            self.buffers[key] = GpuBuffer(size, memory, device, sparse)
         if register:
             self.register(key)
         return self.buffers[key].address
@@ -195,13 +258,14 @@ class Side:
     def address(self, key):
         return self.buffers[key].address
 
-    def register(self, key, *ranges):
+    def register(self, key, *ranges, device=None, kind=None, backends=()):
         """All of the buffer, or (offset, size) ranges as one list. Returns what deregister takes."""
         buffer = self.buffers[key]
-        ranges = ranges or [(0, len(buffer.bytes))]
-        descs = [(buffer.address + offset, size, 0, "") for offset, size in ranges]
+        ranges = ranges or [(0, buffer.size())]
+        device = buffer.device if device is None else device
+        descs = [(buffer.address + offset, size, device, "") for offset, size in ranges]
         token = self.key()
-        self.registrations[token] = self.agent.register_memory(descs, "DRAM")
+        self.registrations[token] = self.agent.register_memory(descs, kind or segment(buffer.memory), list(backends))
         return token
 
     def deregister(self, token):
@@ -209,22 +273,23 @@ class Side:
 
     def free(self, key):
         """Unmaps it: whoever touches it afterwards dies."""
-        buffer = self.buffers.pop(key)
-        mapping = buffer.map
-        buffer.bytes = buffer.guards = None
-        mapping.close()
+        self.buffers.pop(key).free()
 
     def fill(self, key, seed, offset=0, size=None, start=None):
         """`start`: which part of the pattern; the offset unless told."""
-        view = self.view(key, offset, size)
-        view[:] = pattern(seed, offset if start is None else start, len(view))
+        size = self.rest(key, offset) if size is None else size
+        self.buffers[key].write(offset, pattern(seed, offset if start is None else start, size))
 
     def poison(self, key, offset=0, size=None):
-        self.view(key, offset, size)[:] = POISON
+        size = self.rest(key, offset) if size is None else size
+        self.buffers[key].write(offset, np.full(size, POISON, np.uint8))
+
+    def rest(self, key, offset):
+        return self.buffers[key].size() - offset
 
     def view(self, key, offset=0, size=None):
-        whole = self.buffers[key].bytes
-        return whole[offset:] if size is None else whole[offset:offset + size]
+        """Of host memory the bytes themselves, else a copy."""
+        return self.buffers[key].read(offset, self.rest(key, offset) if size is None else size)
 
     def difference(self, key, seed, offset=0, size=None, start=None):
         view = self.view(key, offset, size)
@@ -236,21 +301,23 @@ class Side:
 
     def fill_blocks(self, key, seed, blocks):
         """blocks: (offset, size) in the order of the pattern's bytes."""
-        start = 0
+        data, whole, start = pattern(seed, 0, sum(size for _, size in blocks)), self.view(key), 0
         for offset, size in blocks:
-            self.fill(key, seed, offset, size, start)
+            whole[offset:offset + size] = data[start:start + size]
             start += size
+        if self.buffers[key].memory != "host":
+            self.buffers[key].write(0, whole)
 
     def check_blocks(self, key, seed, blocks, rest_poisoned=True):
         """The blocks hold the pattern one after the other, all other bytes are as poisoned."""
         sizes = [size for _, size in blocks]
         data = pattern(seed, 0, sum(sizes))
-        expected = np.full(len(self.buffers[key].bytes), POISON, np.uint8)
+        found = self.view(key)
+        expected = np.full(len(found), POISON, np.uint8)
         start = 0
         for offset, size in blocks:
             expected[offset:offset + size] = data[start:start + size]
             start += size
-        found = self.buffers[key].bytes
         if not rest_poisoned:
             keep = np.zeros(len(found), bool)
             for offset, size in blocks:
@@ -263,7 +330,7 @@ class Side:
         require(not (self.view(key) == byte).any(), f"{self.name}, buffer {key}: holds bytes {byte:#x}")
 
     def fill_byte(self, key, byte):
-        self.view(key)[:] = byte
+        self.buffers[key].write(0, np.full(self.buffers[key].size(), byte, np.uint8))
 
     def check_poison(self, key, offset=0, size=None):
         view = self.view(key, offset, size)
@@ -278,7 +345,8 @@ class Side:
         return self.agent.get_agent_metadata()
 
     def partial_metadata(self, ranges, connection):
-        descs = self.agent.get_reg_descs([(address, size, 0, "") for address, size in ranges], "DRAM") \
+        descs = self.agent.get_reg_descs([(address, size, 0, "") for address, size in ranges],
+                                         segment(self.memory)) \
             if ranges else _bindings.nixlRegDList(_bindings.DRAM_SEG)
         return self.agent.get_partial_agent_metadata(descs, connection, [self.backend])
 
@@ -309,25 +377,26 @@ class Side:
 
     # -- transfers
 
-    def descs(self, pieces):
-        """pieces: (address, length)"""
+    def descs(self, pieces, memory=None):
+        """pieces: (address, length), or with the device's number behind it."""
+        kind = segment(memory or self.memory)
         if len(pieces) > 100:
             rows = np.zeros((len(pieces), 3), np.uint64)
-            rows[:, :2] = pieces
-            return self.agent.get_xfer_descs(rows, "DRAM")
-        return self.agent.get_xfer_descs([(address, size, 0) for address, size in pieces], "DRAM")
+            rows[:, :len(pieces[0])] = pieces
+            return self.agent.get_xfer_descs(rows, kind)
+        return self.agent.get_xfer_descs([(*piece, 0)[:3] for piece in pieces], kind)
 
-    def request(self, op, local, remote, peer, message=NOTHING):
-        """local and remote: (address, length) pieces. Returns the request's key."""
+    def request(self, op, local, remote, peer, message=NOTHING, memories=(None, None)):
+        """local and remote: (address, length) pieces, in memory of these kinds. Returns the request's key."""
         key = self.key()
         self.requests[key] = self.agent.initialize_xfer(
-            op, self.descs(local), self.descs(remote), peer, message, [self.backend])
+            op, self.descs(local, memories[0]), self.descs(remote, memories[1]), peer, message, [self.backend])
         return key
 
-    def prepare(self, peer, pieces):
+    def prepare(self, peer, pieces, memory=None):
         """A prepared list; peer None: the local side."""
         key = self.key()
-        self.lists[key] = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", self.descs(pieces),
+        self.lists[key] = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", self.descs(pieces, memory),
                                                      backends=[self.backend])
         return key
 
@@ -374,9 +443,9 @@ class Side:
         state = self.run(key, message)
         require(state == "DONE", f"a transfer of {self.name} ended with {state}")
 
-    def move(self, op, local, remote, peer, message=NOTHING):
+    def move(self, op, local, remote, peer, message=NOTHING, memories=(None, None)):
         """One transfer from beginning to end."""
-        key = self.request(op, local, remote, peer, message)
+        key = self.request(op, local, remote, peer, message, memories)
         self.done(key)
         self.release(key)
 
@@ -596,6 +665,8 @@ class Setup:
     path: str = "tcp"
     net_plugin: str = ""
     long: bool = False
+    memory: str = "host"  # or one of cuda.KINDS, at both ends
+    cuda: str = ""  # the driver's library
 
 
 @dataclasses.dataclass
@@ -626,9 +697,12 @@ class Test:
 
     def __init__(self, setup, peers):
         self.setup = setup
-        self.spare = [Peer(Side(setup.backend)) for _ in range(peers)]
+        self.spare = [Peer(self.new_side()) for _ in range(peers)]
         self.peers = list(self.spare)
         self.sides = []
+
+    def new_side(self):
+        return Side(self.setup.backend, self.setup.memory, self.setup.cuda)
 
     @property
     def ours(self):
@@ -645,7 +719,7 @@ class Test:
         return params
 
     def here(self, name=None, *, params=None, **options):
-        side = Side(self.setup.backend)
+        side = self.new_side()
         self.sides.append(side)
         if name:
             side.start(name, self.params() if params is None else params, **options)
