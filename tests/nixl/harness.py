@@ -124,8 +124,13 @@ class GpuBuffer:
         self.lead = GUARD + (13 if memory == "vmm" else 0)
         self.block = cuda.allocate(memory, self.lead + size + GUARD, device)
         self.address = self.block.address + self.lead
-        for at, count in ((0, self.lead), (self.lead, 0 if sparse else size), (self.lead + size, GUARD)):
-            self.block.fill(at, count, POISON)
+        self.poison_guards()
+        if not sparse:
+            self.block.fill(self.lead, size, POISON)
+
+    def poison_guards(self):
+        self.block.fill(0, self.lead, POISON)
+        self.block.fill(self.lead + self.bytes_inside, GUARD, POISON)
 
     def read(self, offset, size):
         return self.block.read(self.lead + offset, size)
@@ -199,8 +204,8 @@ class Side:
 
     # -- life
 
-    def start(self, name, params=None, progress_thread=True, sync=None, port=None):
-        if self.memory != "host":
+    def start(self, name, params=None, progress_thread=True, sync=None, port=None, gpu=False):
+        if gpu or self.memory != "host":
             self.use_cuda()
         options = {"backends": [], "enable_prog_thread": progress_thread}
         if port is not None:
@@ -212,10 +217,14 @@ class Side:
 
     def use_cuda(self):
         """As an application that uses CUDA: usually before it makes an agent."""
+        if not self.cuda_library:
+            raise Skip("no CUDA driver to test with (--fake-cuda)")
         cuda.load(self.cuda_library)
 
     def start_plain(self, name):
         """As most users do: a backend by name, nothing else."""
+        if self.memory != "host":
+            self.use_cuda()
         self.agent = _api.nixl_agent(name, _api.nixl_agent_config(backends=[self.backend]))
         require(self.backend in self.agent.backends, f"no backend {self.backend}")
         self.name = name
@@ -270,6 +279,25 @@ class Side:
 
     def deregister(self, token):
         self.agent.deregister_memory(self.registrations.pop(token))
+
+    def chunk(self, key, index, device=None):
+        """The memory behind one chunk of VMM goes, and other memory comes (of that GPU); None: none comes."""
+        block = self.buffers[key].block
+        block.unmap(index * cuda.CHUNK)
+        if device is not None:
+            block.map(index * cuda.CHUNK, device)
+
+    def poison_guards(self, key):
+        """After the memory that they lay in went."""
+        self.buffers[key].poison_guards()
+
+    def gpus(self):
+        return cuda.devices()
+
+    def uses_cuda(self):
+        """Whether there is a driver's library in this process."""
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            return any(name in line for line in maps for name in ("libcuda.so", "libtcpx_fake_cuda"))
 
     def free(self, key):
         """Unmaps it: whoever touches it afterwards dies."""
