@@ -92,20 +92,12 @@ class Buffer:
         self.guards = () if sparse else (whole[:GUARD], whole[-GUARD:])
         self.bytes = whole if sparse else whole[GUARD:-GUARD]
         self.address = self.bytes.ctypes.data
+        self.size = size
         if not sparse:
             whole[:] = POISON
 
     memory = "host"
     device = 0
-
-    def read(self, offset, size):
-        return self.bytes[offset:offset + size]
-
-    def write(self, offset, data):
-        self.bytes[offset:offset + len(data)] = data
-
-    def size(self):
-        return len(self.bytes)
 
     def guard_damage(self):
         return any((guard != POISON).any() for guard in self.guards)
@@ -120,7 +112,7 @@ class GpuBuffer:
     """The same in memory of a GPU: `memory` is one of cuda.KINDS. Beginnings are odd."""
 
     def __init__(self, size, memory, device, sparse=False):
-        self.memory, self.device, self.bytes_inside = memory, device, size
+        self.memory, self.device, self.size = memory, device, size
         self.lead = GUARD + (13 if memory == "vmm" else 0)
         self.block = cuda.allocate(memory, self.lead + size + GUARD, device)
         self.address = self.block.address + self.lead
@@ -130,7 +122,7 @@ class GpuBuffer:
 
     def poison_guards(self):
         self.block.fill(0, self.lead, POISON)
-        self.block.fill(self.lead + self.bytes_inside, GUARD, POISON)
+        self.block.fill(self.lead + self.size, GUARD, POISON)
 
     def read(self, offset, size):
         return self.block.read(self.lead + offset, size)
@@ -139,10 +131,10 @@ class GpuBuffer:
         self.block.write(self.lead + offset, data)
 
     def size(self):
-        return self.bytes_inside
+        return self.size
 
     def guard_damage(self):
-        guards = (self.block.read(0, self.lead), self.block.read(self.lead + self.bytes_inside, GUARD))
+        guards = (self.block.read(0, self.lead), self.block.read(self.lead + self.size, GUARD))
         return any((guard != POISON).any() for guard in guards)
 
     def free(self):
@@ -270,7 +262,7 @@ class Side:
     def register(self, key, *ranges, device=None, kind=None, backends=()):
         """All of the buffer, or (offset, size) ranges as one list. Returns what deregister takes."""
         buffer = self.buffers[key]
-        ranges = ranges or [(0, buffer.size())]
+        ranges = ranges or [(0, buffer.size)]
         device = buffer.device if device is None else device
         descs = [(buffer.address + offset, size, device, "") for offset, size in ranges]
         token = self.key()
@@ -305,19 +297,25 @@ class Side:
 
     def fill(self, key, seed, offset=0, size=None, start=None):
         """`start`: which part of the pattern; the offset unless told."""
-        size = self.rest(key, offset) if size is None else size
-        self.buffers[key].write(offset, pattern(seed, offset if start is None else start, size))
+        view = self.view(key, offset, size)
+        view[:] = pattern(seed, offset if start is None else start, len(view))
+        self.put(key, offset, view)
 
     def poison(self, key, offset=0, size=None):
-        size = self.rest(key, offset) if size is None else size
-        self.buffers[key].write(offset, np.full(size, POISON, np.uint8))
-
-    def rest(self, key, offset):
-        return self.buffers[key].size() - offset
+        view = self.view(key, offset, size)
+        view[:] = POISON
+        self.put(key, offset, view)
 
     def view(self, key, offset=0, size=None):
-        """Of host memory the bytes themselves, else a copy."""
-        return self.buffers[key].read(offset, self.rest(key, offset) if size is None else size)
+        """Of host memory the bytes themselves; of a GPU's a copy, which put() brings there."""
+        buffer = self.buffers[key]
+        if isinstance(buffer, GpuBuffer):
+            return buffer.read(offset, buffer.size - offset if size is None else size)
+        return buffer.bytes[offset:] if size is None else buffer.bytes[offset:offset + size]
+
+    def put(self, key, offset, view):
+        if isinstance(self.buffers[key], GpuBuffer):
+            self.buffers[key].write(offset, view)
 
     def difference(self, key, seed, offset=0, size=None, start=None):
         view = self.view(key, offset, size)
@@ -333,8 +331,7 @@ class Side:
         for offset, size in blocks:
             whole[offset:offset + size] = data[start:start + size]
             start += size
-        if self.buffers[key].memory != "host":
-            self.buffers[key].write(0, whole)
+        self.put(key, 0, whole)
 
     def check_blocks(self, key, seed, blocks, rest_poisoned=True):
         """The blocks hold the pattern one after the other, all other bytes are as poisoned."""
@@ -358,7 +355,9 @@ class Side:
         require(not (self.view(key) == byte).any(), f"{self.name}, buffer {key}: holds bytes {byte:#x}")
 
     def fill_byte(self, key, byte):
-        self.buffers[key].write(0, np.full(self.buffers[key].size(), byte, np.uint8))
+        view = self.view(key)
+        view[:] = byte
+        self.put(key, 0, view)
 
     def check_poison(self, key, offset=0, size=None):
         view = self.view(key, offset, size)
@@ -414,11 +413,12 @@ class Side:
             return self.agent.get_xfer_descs(rows, kind)
         return self.agent.get_xfer_descs([(*piece, 0)[:3] for piece in pieces], kind)
 
-    def request(self, op, local, remote, peer, message=NOTHING, memories=(None, None)):
-        """local and remote: (address, length) pieces, in memory of these kinds. Returns the request's key."""
+    def request(self, op, local, remote, peer, message=NOTHING, memories=None):
+        """local and remote: (address, length) pieces. memories: the kinds of both. Returns the request's key."""
         key = self.key()
-        self.requests[key] = self.agent.initialize_xfer(
-            op, self.descs(local, memories[0]), self.descs(remote, memories[1]), peer, message, [self.backend])
+        ends = zip((local, remote), memories) if memories else ((local,), (remote,))
+        here, there = (self.descs(*end) for end in ends)
+        self.requests[key] = self.agent.initialize_xfer(op, here, there, peer, message, [self.backend])
         return key
 
     def prepare(self, peer, pieces, memory=None):
@@ -471,7 +471,7 @@ class Side:
         state = self.run(key, message)
         require(state == "DONE", f"a transfer of {self.name} ended with {state}")
 
-    def move(self, op, local, remote, peer, message=NOTHING, memories=(None, None)):
+    def move(self, op, local, remote, peer, message=NOTHING, memories=None):
         """One transfer from beginning to end."""
         key = self.request(op, local, remote, peer, message, memories)
         self.done(key)
