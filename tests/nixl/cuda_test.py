@@ -4,6 +4,10 @@ The other files' cases run with all their buffers in GPU memory, too (--memory c
 about GPUs: both kinds of memory together, whose memory it is, where it came from, when it is advertised.
 """
 import ctypes
+import os
+import subprocess
+import sys
+import tempfile
 
 import cuda
 from backend_test import captured_stderr
@@ -364,6 +368,38 @@ def advertised_where_cuda_is(test):
     off.alloc("gpu", 5000, register=False, memory="cuda")
     refused_with("gpu_memory", lambda: off.register("gpu", backends=["TCPX"]))
     off.alloc("host", 5000, memory="host")
+
+
+HOST_ONLY = """
+import harness, sys
+setup = harness.Setup(*sys.argv[1:])
+test = harness.Test(setup, 0)
+side = test.here("agent", progress_thread=False)
+here, there = side.alloc("a", 5000), side.alloc("b", 5000)
+side.plugin_params(), side.mem_types()
+side.fill("a", 1)
+side.move("WRITE", [(here, 5000)], [(there, 5000)], "agent")
+side.check("b", 1)
+harness.require(not side.uses_cuda(), "a driver was loaded")
+test.end(False)
+"""
+
+
+@case(core=True, places=(), ucx=NO_UCX)
+def a_process_without_cuda_stays_one(test):
+    """Where a driver could be loaded: its library is found by its name, and nobody asks for it."""
+    if not test.setup.cuda:
+        raise Skip("no CUDA driver to test with (--fake-cuda)")
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        if os.path.exists(test.setup.cuda):
+            os.symlink(test.setup.cuda, os.path.join(folder, "libcuda.so.1"))
+            environment["LD_LIBRARY_PATH"] = folder
+        found = "import ctypes; ctypes.CDLL('libcuda.so.1')"
+        require(subprocess.run([sys.executable, "-c", found], env=environment, timeout=20).returncode == 0, "findable")
+        run = subprocess.run([sys.executable, "-c", HOST_ONLY, test.setup.backend, test.setup.path], env=environment,
+                             timeout=40, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    require(run.returncode == 0, run.stdout)
 
 
 @case(core=True, places=(), ucx=NO_UCX)
