@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The TCPX backend beside UCX (tcp) under the same NIXL, host memory, two processes over loopback.
+"""The TCPX backend beside UCX (tcp) under the same NIXL, host or GPU memory, two processes over loopback.
 
   nixl_bench.py                     sizes 4K to 1G, WRITE and READ, one descriptor and 1024 scattered
   nixl_bench.py --quick             the same with fewer sizes and shorter
@@ -8,16 +8,18 @@
 
 Both backends are measured by the same code: a request is made once and posted again and again; the
 initiator polls its state and lets other threads run in between (--poll), the target's application
-does nothing. Point by point the
+does nothing. With --memory cuda[:N] all of it is on that GPU, and UCX has UCX_TLS=tcp,cuda_copy. Point by point the
 backends take turns; the agents of the one that waits do not exist, so that its threads take no time.
 A ratio is UCX's time by TCPX's: above 1 TCPX is faster. cpu: seconds of both processes per GB, the
 polling included. GB = 10^9 bytes.
 """
 import argparse
+import ctypes
 import json
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -70,6 +72,8 @@ def parse_arguments():
     parser.add_argument("--seconds", type=float, help="per turn and operation (default 0.4, quick 0.15)")
     parser.add_argument("--path", choices=("tcp", "net"), default="tcp", help="of TCPX")
     parser.add_argument("--net-plugin", default=str(ROOT / "build/release/plugins/tcpx_emu/libnccl-net-tcpx-emu.so"))
+    parser.add_argument("--memory", default="host", help="host, cuda or cuda:N")
+    parser.add_argument("--ucx", action="append", default=[], metavar="NAME=VALUE", help="in the environment of UCX")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="of TCPX")
     parser.add_argument("--tcpx", default=str(ROOT / "build/release/tools/tcpx"), help="for library")
     parser.add_argument("--nixl-c", default=str(ROOT / "build/release/bench/tcpx_nixl_c"), help="for library")
@@ -87,6 +91,10 @@ def parse_arguments():
     arguments.backends = (arguments.backends or
                           ("TCPX,UCX" if arguments.mode == "compare" else "TCPX")).split(",")
     arguments.ops = arguments.ops.upper().split(",")
+    if arguments.memory != "host" and not re.fullmatch(r"cuda(:\d+)?", arguments.memory):
+        parser.error("--memory: host, cuda or cuda:N")
+    if arguments.memory != "host" and arguments.mode == "library":
+        parser.error("library: host memory only")
     if arguments.mode == "library" and arguments.notify:
         parser.error("library: `tcpx bench` sends no notifications")
     arguments.poll = arguments.poll or ("spin" if arguments.mode == "library" else "yield")
@@ -101,11 +109,79 @@ def into_venv(venv):
         os.execv(python, [python, *sys.argv])
 
 
+# ---- memory of a GPU -----------------------------------------------------------------------------
+
+class Driver:
+    """CUDA's driver in this process, with a context of that GPU for the calling thread."""
+
+    def __init__(self, file, device):
+        self.library = ctypes.CDLL(file, mode=ctypes.RTLD_GLOBAL)
+        context, handle = ctypes.c_void_p(), ctypes.c_int()
+        self.call("cuInit", 0)
+        self.call("cuDeviceGet", ctypes.byref(handle), device)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+        self.call("cuCtxSetCurrent", context)
+
+    def call(self, name, *arguments):
+        code = getattr(self.library, name)(*arguments)
+        if code != 0:
+            raise RuntimeError(f"{name}: CUDA error {code}")
+
+
+def make_cuda_buffer(harness, driver):
+    class CudaBuffer:
+        """Poisoned memory of a GPU between guards, and an image of it where content is made and looked at."""
+
+        def __init__(self, size, *_):
+            self.whole = harness.np.full(size + 2 * harness.GUARD, harness.POISON, harness.np.uint8)
+            self.bytes = self.whole[harness.GUARD:-harness.GUARD]
+            base = ctypes.c_uint64()
+            driver.call("cuMemAlloc_v2", ctypes.byref(base), ctypes.c_size_t(len(self.whole)))
+            self.base, self.address = base, base.value + harness.GUARD
+            self.put()
+
+        def put(self):
+            driver.call("cuMemcpyHtoD_v2", self.base, ctypes.c_void_p(self.whole.ctypes.data),
+                        ctypes.c_size_t(len(self.whole)))
+
+        def get(self):
+            driver.call("cuMemcpyDtoH_v2", ctypes.c_void_p(self.whole.ctypes.data), self.base,
+                        ctypes.c_size_t(len(self.whole)))
+
+        def guard_damage(self):
+            """Asked when nobody uses the memory any more."""
+            self.get()
+            driver.call("cuMemFree_v2", self.base)
+            guards = self.whole[:harness.GUARD], self.whole[-harness.GUARD:]
+            return any((guard != harness.POISON).any() for guard in guards)
+    return CudaBuffer
+
+
 # ---- one measurement, in the initiator's process -------------------------------------------------
 
-def make_bench_side(harness):
-    """A side of the tests with a stopwatch. Made late: the harness needs the wheel."""
+def make_bench_side(harness, cuda):
+    """A side of the tests with a stopwatch. Made late: the harness needs the wheel. cuda: the driver's file and a
+    device's number; None: host memory."""
     class BenchSide(harness.Side):
+        driver = None
+
+        def alloc(self, key, size, register=True, sparse=False, huge=False):
+            if cuda is None:
+                return super().alloc(key, size, register, sparse, huge)
+            if self.driver is None:  # not before the process was forked
+                self.driver = Driver(*cuda)
+            self.buffers[key] = make_cuda_buffer(harness, self.driver)(size)
+            descs = [(self.buffers[key].address, size, cuda[1], "")]
+            self.registrations[self.key()] = self.agent.register_memory(descs, "VRAM")
+            return self.buffers[key].address
+
+        def descs(self, pieces):
+            if cuda is None:
+                return super().descs(pieces)
+            rows = harness.np.empty((len(pieces), 3), harness.np.uint64)
+            rows[:, :2], rows[:, 2] = pieces, cuda[1]
+            return self.agent.get_xfer_descs(rows, "VRAM")
+
         def cpu_seconds(self):
             times = os.times()
             return times.user + times.system
@@ -155,19 +231,35 @@ def make_bench_side(harness):
                 state = poll(number)
             return now() - began, posted - began
 
+        def poison_all(self, key):
+            self.poison(key)
+            self.put(key)
+
+        def put(self, key):
+            if cuda is not None:
+                self.buffers[key].put()
+
+        def get(self, key):
+            if cuda is not None:
+                self.buffers[key].get()
+
         def fill_large(self, key, seed, size):
             for at in range(0, size, 16 * MIB):
                 self.fill(key, seed, at, min(16 * MIB, size - at))
+            self.put(key)
 
         def check_large(self, key, seed, size):
+            self.get(key)
             for at in range(0, size, 16 * MIB):
                 self.check(key, seed, at, min(16 * MIB, size - at))
 
         def fill_rows(self, key, seed, offsets, size):
             for index, offset in enumerate(offsets):
                 self.fill(key, seed, offset, size, index * size)
+            self.put(key)
 
         def check_rows(self, key, seed, offsets, size):
+            self.get(key)
             for index, offset in enumerate(offsets):
                 self.check(key, seed, offset, size, index * size)
     return BenchSide
@@ -176,8 +268,8 @@ def make_bench_side(harness):
 class Pair:
     """Initiator and target of one backend, each a process; agents exist only inside `with`."""
 
-    def __init__(self, harness, backend, environment, params, progress_thread):
-        side = make_bench_side(harness)
+    def __init__(self, harness, backend, environment, params, progress_thread, cuda):
+        side = make_bench_side(harness, cuda)
         self.backend, self.params, self.progress_thread = backend, params, progress_thread
         self.environment = environment
         self.initiator, self.target = harness.Peer(side(backend)), harness.Peer(side(backend))
@@ -225,7 +317,7 @@ class Point:
         source, sink = (pair.initiator, pair.target) if op == "WRITE" else (pair.target, pair.initiator)
         rows = (self.local, self.remote) if op == "WRITE" else (self.remote, self.local)
         seed = self.bytes % 1000
-        sink.poison("b")
+        sink.poison_all("b")
         if self.pieces == 1:
             source.fill_large("b", seed, self.size)
         else:
@@ -470,10 +562,12 @@ def many(pairs, arguments):
 
 # ---- main ----------------------------------------------------------------------------------------
 
-def make_pairs(harness, arguments):
+def make_pairs(harness, arguments, cuda):
     pairs = []
     for backend in arguments.backends:
-        environment, params = {"UCX_TLS": "tcp"}, {}
+        environment = {"UCX_TLS": "tcp" if cuda is None else "tcp,cuda_copy",
+                       **dict(item.split("=", 1) for item in arguments.ucx)}
+        params = {}
         if backend != "UCX":
             plugin = pathlib.Path(arguments.plugin_dir, f"libplugin_{backend}.so")
             if not plugin.exists():
@@ -486,7 +580,7 @@ def make_pairs(harness, arguments):
             if arguments.mode == "library":
                 params["interfaces"] = "lo"  # what the command takes for --loopback
             params.update(item.split("=", 1) for item in arguments.param)
-        pairs.append(Pair(harness, backend, environment, params, not arguments.no_progress_thread))
+        pairs.append(Pair(harness, backend, environment, params, not arguments.no_progress_thread, cuda))
     return pairs
 
 
@@ -501,6 +595,9 @@ def nixl_version():
 def main():
     arguments = parse_arguments()
     into_venv(arguments.venv)
+    cuda = None
+    if arguments.memory != "host":
+        cuda = (os.environ.get("TCPX_TEST_CUDA_LIBRARY", "libcuda.so.1"), int(arguments.memory.partition(":")[2] or 0))
     for name in list(os.environ):
         if name.startswith(("TCPX_", "UCCL_TCPX_", "NCCL_", "NIXL_", "UCX_")):
             del os.environ[name]
@@ -510,8 +607,8 @@ def main():
     import harness
     import logging
     logging.disable(logging.INFO)  # a line per agent would drown the table
-    pairs = make_pairs(harness, arguments)
-    print(f"NIXL {nixl_version()}, {os.cpu_count()} cores, {platform.release()}; "
+    pairs = make_pairs(harness, arguments, cuda)
+    print(f"NIXL {nixl_version()}, memory {arguments.memory}, {os.cpu_count()} cores, {platform.release()}; "
           f"{arguments.rounds} turns of {arguments.seconds} s per backend, size and operation; "
           f"{'not verified' if arguments.no_verify else 'content verified'}"
           f"{', a notification with every transfer' if arguments.notify else ''}")
@@ -530,7 +627,7 @@ def main():
         print(f"{len(records) - missed} of {len(records)} points meet their bar")
     if arguments.json:
         document = {"schema": 1, "mode": arguments.mode, "nixl": nixl_version(), "cores": os.cpu_count(),
-                    "path": arguments.path, "params": arguments.param, "poll": arguments.poll,
+                    "path": arguments.path, "memory": arguments.memory, "ucx": arguments.ucx, "params": arguments.param, "poll": arguments.poll,
                     "notify": arguments.notify, "gb": 10**9,
                     "records": records}
         text = json.dumps(document, indent=1) + "\n"

@@ -29,7 +29,8 @@ function(tcpx_kernels layer)
       message(FATAL_ERROR "one source makes one image")
     endif()
     add_custom_command(OUTPUT ${generated}
-      COMMAND ${TCPX_NVCC} -ptx -std=c++17 -O3 -arch=compute_${TCPX_PTX_ARCH} -o kernels.ptx ${sources}
+      COMMAND ${TCPX_NVCC} -ptx -std=c++17 -O3 -arch=compute_${TCPX_PTX_ARCH} -I${PROJECT_SOURCE_DIR}/src
+              -o kernels.ptx ${sources}
       COMMAND ${CMAKE_COMMAND} -DPTX=kernels.ptx -DVERSION=${TCPX_PTX_VERSION} -DOUT=${generated} -P ${script}
       COMMAND ptxas -arch=sm_${TCPX_PTX_ARCH} -o kernels.cubin kernels.ptx.old
       DEPENDS ${sources} ${headers} ${script} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}

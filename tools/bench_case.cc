@@ -58,7 +58,7 @@ void BenchCase::run(Record* record) {
   record->bytes = bytes_;
   record->pieces = context_.options.pieces;
   record->lanes = context_.lanes;
-  record->memory = context_.options.memory;
+  record->memory = context_.kinds.text();
   try {
     prepare(record);
     warm_up();
@@ -84,7 +84,8 @@ void BenchCase::prepare(Record* record) {
   context_.control.request(
       "case", {{"write", write_}, {"bytes", bytes_}, {"pieces", context_.options.pieces}},
       patience(layout_.extent()));
-  fill(context_.memory, layout_, true, 0);
+  fill(context_.memory.image(), layout_, true, 0);
+  context_.memory.put(layout_.extent());
   std::vector<tcpx_local_piece> local;
   std::vector<tcpx_remote_piece> remote;
   for (auto& piece : layout_.pieces()) {
@@ -179,10 +180,12 @@ double BenchCase::verified_transfer() {
   const uint64_t salt = make_salt(0x7463'7078, write_, bytes_, ++verified_);
   const Nanos timeout = patience(layout_.extent());
   const uint64_t arming = context_.control.send("arm", {{"salt", salt}});
+  const Memory& image = context_.memory.image();
   if (write_)
-    fill(context_.memory, layout_, true, salt);
+    fill(image, layout_, true, salt);
   else
-    poison(context_.memory, layout_, salt);
+    poison(image, layout_, salt);
+  context_.memory.put(layout_.extent());
   context_.control.await(arming, timeout);
   const double time_us = section(1);
   std::string wrong;
@@ -191,8 +194,9 @@ double BenchCase::verified_transfer() {
                 .at("wrong")
                 .get<std::string>();
   } else {
-    if (corruption_wanted()) corrupt(context_.memory, layout_, true);
-    wrong = find_error(context_.memory, layout_, true, salt);
+    context_.memory.get(layout_.extent());
+    if (corruption_wanted()) corrupt(image, layout_, true);
+    wrong = find_error(image, layout_, true, salt);
   }
   if (!wrong.empty()) fail_verification(wrong);
   return time_us;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench_client.h"
-#include "bench_data.h"
+#include "bench_memory.h"
 #include "raw_tcp.h"
 
 namespace tcpx::tool {
@@ -18,7 +18,8 @@ struct BenchContext {
   Engine& engine;
   Control& control;
   const BenchHooks& hooks;
-  Memory memory;
+  MemoryKinds kinds;
+  BenchMemory memory;
   tcpx_region region;
   tcpx_remote_region remote;
   uint32_t lanes;

@@ -10,7 +10,6 @@
 
 #include "base/units.h"
 #include "bench_case.h"
-#include "bench_data.h"
 #include "bench_server.h"
 #include "failure.h"
 #include "raw_setup.h"
@@ -72,6 +71,19 @@ uint64_t memory_needed(const BenchOptions& options) {
   return most;
 }
 
+// Ends before the memory does, also on the way out of a failure.
+class Registration {
+ public:
+  Registration(Engine& engine, tcpx_region region) : engine_(engine), region_(region) {}
+  ~Registration() { (void)engine_.deregister(region_); }
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+
+ private:
+  Engine& engine_;
+  tcpx_region region_;
+};
+
 }  // namespace
 
 void run_bench(const BenchOptions& options, Engine& engine, Control& control, const RawRoute& route,
@@ -79,21 +91,25 @@ void run_bench(const BenchOptions& options, Engine& engine, Control& control, co
   greet(control, out);
   const uint64_t size = memory_needed(options);
   check_room(options.loopback ? 2 * size : size);
-  BenchContext context{options, engine, control, hooks, Memory(size), 0, {}, 0, nullptr};
-  const Json setup = control.request("setup", {{"memory", size}}, kSetupPatience);
+  const MemoryKinds kinds = parse_memory_kinds(options.memory);
+  BenchContext context{options, engine, control, hooks,  kinds, BenchMemory(kinds.client, size),
+                       0,       {},     0,       nullptr};
+  const Json setup =
+      control.request("setup", {{"memory", size}, {"kind", kinds.server.text()}}, kSetupPatience);
   const Result imported =
       Engine::import_region(from_hex(setup.at("region").get<std::string>()), &context.remote);
   if (!imported) throw Failure(kExitFailed, "the server's region: " + imported.text());
   const Result registered =
-      engine.register_memory(context.memory.data(), context.memory.size(), 0, &context.region);
+      engine.register_memory(context.memory.address(), context.memory.size(), 0, &context.region);
   if (!registered) throw Failure(kExitFailed, "registering memory: " + registered.text());
+  const Registration registration(engine, context.region);
 
   tcpx_peer_info peer{};
   const Result got = engine.peer_info(control.peer(), &peer);
   if (!got) throw Failure(kExitFailed, "the server is gone: " + got.text());
   context.lanes = std::max(peer.lanes, 1u);
   if (options.baseline == "raw")
-    context.raw = open_raw(control, route, context.lanes, context.memory, out);
+    context.raw = open_raw(control, route, context.lanes, context.memory.image(), out);
 
   for (bool write : options.writes) {
     for (uint64_t bytes : options.sizes) {
@@ -103,7 +119,6 @@ void run_bench(const BenchOptions& options, Engine& engine, Control& control, co
     }
   }
   control.request("bye");
-  (void)engine.deregister(context.region);
 }
 
 }  // namespace tcpx::tool

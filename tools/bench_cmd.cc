@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -35,14 +36,14 @@ class Progress {
 };
 
 // Rows appear as they are measured; the title and the header with the first one.
-BenchHooks table_hooks(Progress& progress, const std::string& head,
+BenchHooks table_hooks(Progress& progress, std::function<std::string()> head,
                        std::string (*row)(const Record&)) {
   auto started = std::make_shared<bool>(false);
   BenchHooks hooks;
   hooks.progress = [&progress](const std::string& text) { progress.show(text); };
   hooks.record = [&progress, started, head, row](const Record& record) {
     progress.clear();
-    if (!*started) print(stdout, "{}\n", head);
+    if (!*started) print(stdout, "{}\n", head());
     *started = true;
     print(stdout, "{}\n", row(record));
     std::fflush(stdout);
@@ -70,7 +71,8 @@ int run_bench_command(BenchOptions& options) {
   handle_signals();
   if (!options.listen.empty()) return run_listener(options);
   Progress progress;
-  BenchHooks hooks = table_hooks(progress, bench_title(options) + "\n" + table_header(), table_row);
+  BenchHooks hooks = table_hooks(
+      progress, [&options] { return bench_title(options) + "\n" + table_header(); }, table_row);
   if (options.json) hooks.record = nullptr;
   const ClientRun run = run_client(options, hooks);
   progress.clear();
@@ -89,11 +91,15 @@ int run_demo_command(BenchOptions& options) {
   options.finish();
   handle_signals();
   Progress progress;
-  const std::string head = strf(
-      "Two processes on this machine, authenticated to each other, move {} each way over loopback\n"
-      "TCP. Every byte of the first transfer and of the last one of every round is checked.\n"
-      "GB = 10^9 bytes; raw TCP = as many plain connections, alternating in the same run.\n\n{}",
-      options.size_text, short_header());
+  const auto head = [&options] {
+    return strf(
+        "Two processes on this machine, authenticated to each other, move {} each way over "
+        "loopback\n"
+        "TCP, memory {}. Every byte of the first transfer and of the last one of every round is\n"
+        "checked. GB = 10^9 bytes; raw TCP = as many plain connections between host memory,\n"
+        "alternating in the same run.\n\n{}",
+        options.size_text, options.memory, short_header());
+  };
   const ClientRun run = run_client(options, table_hooks(progress, head, short_row));
   progress.clear();
   if (run.code == kExitOk && !run.result.records.empty())
@@ -116,7 +122,12 @@ Command add_demo(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   options->size_text = "1G";
   options->rounds = 3;
+  options->memory = "auto";
   demo->add_option("--size", options->size_text, "bytes of one transfer")->capture_default_str();
+  demo->add_option("--memory", options->memory,
+                   "as for bench; auto: the first GPU, if there is one")
+      ->type_name("KIND[,KIND]")
+      ->capture_default_str();
   options->engine.add_to(*demo);
   return {demo, [options] { return run_demo_command(*options); }};
 }

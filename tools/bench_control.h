@@ -11,7 +11,7 @@
 
 namespace tcpx::tool {
 
-inline constexpr int kBenchProtocol = 1;
+inline constexpr int kBenchProtocol = 2;
 
 // An engine with spdlog on stderr behind its log callback. Throws Failure.
 Engine make_engine(const std::vector<std::pair<std::string, std::string>>& options,

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kHugePage = 2 << 20;
 constexpr uint64_t kGap = 64;      // untouched bytes after each of several pieces, at least
-constexpr uint64_t kGuard = 4096;  // untouched bytes after the last one
+constexpr uint64_t kGuard = 4096;  // untouched bytes before the first and after the last one
 constexpr uint64_t kStep = 0x9e3779b97f4a7c15;  // odd, so words differ at every position
 
 // Eight words at once: written so that fill and find_error run at the speed of memory.
@@ -126,7 +126,7 @@ Memory::~Memory() {
 }
 
 uint64_t Layout::extent(uint64_t bytes, uint64_t pieces) {
-  return pieces * slot_size(bytes, pieces) + kGuard;
+  return kGuard + pieces * slot_size(bytes, pieces) + kGuard;
 }
 
 Layout::Layout(uint64_t bytes, uint64_t pieces)
@@ -136,7 +136,7 @@ Layout::Layout(uint64_t bytes, uint64_t pieces)
   uint64_t position = 0;
   for (uint64_t i = 0; i < pieces; ++i) {
     const uint64_t length = bytes / pieces + (i < bytes % pieces ? 1 : 0);
-    pieces_.push_back({position, length, client[i] * slot_, server[i] * slot_});
+    pieces_.push_back({position, length, kGuard + client[i] * slot_, kGuard + server[i] * slot_});
     position += length;
   }
 }
@@ -162,6 +162,7 @@ void poison(const Memory& memory, const Layout& layout, uint64_t salt) {
 
 std::string find_error(const Memory& memory, const Layout& layout, bool client, uint64_t salt) {
   const uint8_t untouched = poison_byte(salt);
+  if (auto text = find_touched(memory.data(), kGuard, untouched, 0); !text.empty()) return text;
   for (size_t i = 0; i < layout.pieces().size(); ++i) {
     const auto& piece = layout.pieces()[i];
     const uint64_t offset = piece.offset(client);

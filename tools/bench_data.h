@@ -26,8 +26,9 @@ class Memory {
   uint64_t size_ = 0;
 };
 
-// A transfer of `bytes` bytes as a list of pieces. One piece lies at offset 0 on both sides.
-// Several are of equal length (to within a byte) and lie in slots with a gap after each, in one
+// A transfer of `bytes` bytes as a list of pieces behind a guard. One piece lies at the same offset
+// on both sides. Several are of equal length (to within a byte) and lie in slots with a gap after
+// each, in one
 // random order on the client and in another one on the server, so that no two can be joined on
 // either side.
 class Layout {
@@ -45,7 +46,7 @@ class Layout {
   uint64_t bytes() const { return bytes_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
   uint64_t slot() const { return slot_; }      // memory per piece, gap included
-  uint64_t extent() const { return extent_; }  // memory used, guard included
+  uint64_t extent() const { return extent_; }  // memory used, guards included
   static uint64_t extent(uint64_t bytes, uint64_t pieces);
 
  private:
@@ -62,7 +63,7 @@ uint64_t make_salt(uint64_t seed, bool write, uint64_t bytes, uint64_t iteration
 void fill(const Memory& memory, const Layout& layout, bool client, uint64_t salt);
 // Destination side, before the transfer: nothing that is there now can pass for the right content.
 void poison(const Memory& memory, const Layout& layout, uint64_t salt);
-// Destination side, after it: every byte of every piece and of every gap and of the guard behind
+// Destination side, after it: every byte of every piece and of every gap and of the guards around
 // them. Empty if right, else what is wrong where.
 std::string find_error(const Memory& memory, const Layout& layout, bool client, uint64_t salt);
 // Flips one bit of the data in the middle of the transfer; for the test of the check itself.

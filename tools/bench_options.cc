@@ -7,6 +7,7 @@
 #include "print.h"
 
 #include "base/units.h"
+#include "bench_memory.h"
 #include "failure.h"
 
 namespace tcpx::tool {
@@ -137,8 +138,11 @@ void BenchOptions::add_work(CLI::App& app) {
       ->check(CLI::Range(uint64_t{1}, kMaxPieces))
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--memory", memory, "where the bytes are")
-      ->check(CLI::IsMember({"host"}))
+  app.add_option(
+         "--memory", memory,
+         "where the bytes are: host, or a GPU (cuda:N; cuda is cuda:0); of both ends, or of "
+         "client and server, e.g. cuda:0,host; auto: the first GPU where there is one")
+      ->type_name("KIND[,KIND]")
       ->capture_default_str();
   app.add_option("--path", path, "the path to measure; fails rather than use another one")
       ->check(CLI::IsMember({"tcp", "net"}))
@@ -197,6 +201,7 @@ void BenchOptions::finish() {
   if (once && listen.empty()) throw Failure(kExitUsage, "--once goes with --listen");
   if (iters > 0 && duration > 0)
     throw Failure(kExitUsage, "--iters and --duration: give one of them");
+  if (memory != "auto") (void)parse_memory_kinds(memory);
   if (!engine.given("require_path")) engine.set("require_path", path);
 }
 

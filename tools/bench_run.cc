@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "bench_control.h"
+#include "bench_memory.h"
 #include "bench_server.h"
 #include "loopback.h"
 #include "signals.h"
@@ -58,6 +59,10 @@ void measure(BenchOptions& options, LoopbackServer* server, const BenchHooks& ho
              ClientRun* run) {
   const AliveCheck alive = server != nullptr ? AliveCheck([server] { server->check(); }) : nullptr;
   const Bytes info = server != nullptr ? server->connection_info() : Bytes{};
+  // Not before the server was forked: CUDA lives in one process.
+  if (options.memory == "auto" && find_option(run->resolved, "gpu_memory").value == "off")
+    options.memory = "host";
+  options.memory = parse_memory_kinds(options.memory).text();
   Engine engine = make_engine(options.engine.given(), "client");
   tcpx_peer peer = 0;
   RawRoute route;

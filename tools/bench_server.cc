@@ -11,7 +11,7 @@
 
 #include "print.h"
 
-#include "bench_data.h"
+#include "bench_memory.h"
 #include "failure.h"
 #include "raw_setup.h"
 #include "raw_tcp.h"
@@ -59,7 +59,7 @@ class Session {
   bool greeted_ = false;
   bool ended_ = false;
   bool write_ = false;
-  Memory memory_;
+  BenchMemory memory_;
   tcpx_region region_ = 0;
   Layout layout_;
   std::unique_ptr<RawListener> listener_;
@@ -101,11 +101,12 @@ Json Session::hello(const Json& request) {
 
 Json Session::setup(const Json& request) {
   const auto size = request.at("memory").get<uint64_t>();
+  const MemoryKind kind = parse_memory_kind(request.at("kind").get<std::string>());
   check_room(size);
   if (region_ != 0) (void)engine_.deregister(region_);
   region_ = 0;
-  memory_ = Memory(size);
-  const Result made = engine_.register_memory(memory_.data(), memory_.size(),
+  memory_ = BenchMemory(kind, size);
+  const Result made = engine_.register_memory(memory_.address(), memory_.size(),
                                               TCPX_REMOTE_READ | TCPX_REMOTE_WRITE, &region_);
   require(made.ok(), made.text().c_str());
   Bytes description;
@@ -121,22 +122,26 @@ Json Session::begin_case(const Json& request) {
   require(Layout::extent(bytes, pieces) <= memory_.size(), "the case does not fit the memory");
   write_ = request.at("write").get<bool>();
   layout_ = Layout(bytes, pieces);
-  fill(memory_, layout_, false, 0);
+  fill(memory_.image(), layout_, false, 0);
+  memory_.put(layout_.extent());
   return Json::object();
 }
 
 Json Session::arm(const Json& request) {
   const auto salt = request.at("salt").get<uint64_t>();
   if (write_)
-    poison(memory_, layout_, salt);
+    poison(memory_.image(), layout_, salt);
   else
-    fill(memory_, layout_, false, salt);
+    fill(memory_.image(), layout_, false, salt);
+  memory_.put(layout_.extent());
   return Json::object();
 }
 
 Json Session::verify(const Json& request) {
-  if (corruption_wanted()) corrupt(memory_, layout_, false);
-  return {{"wrong", find_error(memory_, layout_, false, request.at("salt").get<uint64_t>())}};
+  const Memory& image = memory_.image();
+  memory_.get(layout_.extent());
+  if (corruption_wanted()) corrupt(image, layout_, false);
+  return {{"wrong", find_error(image, layout_, false, request.at("salt").get<uint64_t>())}};
 }
 
 Json Session::barrier(const Json&) {
@@ -158,7 +163,7 @@ Json Session::raw_accept(const Json& request) {
   const auto connections = request.at("connections").get<size_t>();
   require(listener_ != nullptr && connections > 0 && connections <= 1024, "raw: not open");
   raw_ = std::make_unique<RawLink>(listener_->accept(connections, now_ns() + kRawAcceptPatience),
-                                   memory_.data(), memory_.size());
+                                   memory_.image().data(), memory_.size());
   listener_.reset();
   return Json::object();
 }

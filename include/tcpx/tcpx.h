@@ -282,9 +282,9 @@ TCPX_API tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms);
  * reuse when this returns (unless a net plugin hangs in a call with it: then the session ends, and
  * the log says so). What a WRITE has sent may still land at the peer, unless tcpx_cancel
  * said TCPX_OK before. NULL is fine, and so is one that was released before: a handle is never
- * given twice, and other functions answer TCPX_INVALID_ARGUMENT for it. No other call on this
- * transfer may be under way in another thread: have those return first (tcpx_cancel ends a wait).
- */
+ * given twice, and other functions answer TCPX_INVALID_ARGUMENT for it. Other threads may be inside
+ * calls on this transfer: what they wait for ends (in TCPX_CANCELLED, unless it was over before),
+ * and this call returns when they are out. */
 TCPX_API void tcpx_release(tcpx_transfer* transfer);
 
 typedef struct tcpx_receipt {

@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -68,7 +69,7 @@ bool is_as_described(nixl_mem_t type, uint64_t device, const tcpx_remote_region&
 }
 
 std::chrono::microseconds whole_us(double us) {
-  return std::chrono::microseconds(static_cast<int64_t>(us + 0.5));
+  return std::chrono::microseconds(std::llround(us));
 }
 
 }  // namespace

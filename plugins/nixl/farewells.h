@@ -5,9 +5,10 @@
 
 #include <atomic>
 #include <list>
-#include <mutex>
 #include <system_error>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace tcpx_nixl {
 
@@ -17,7 +18,7 @@ class Farewells {
     for (Going& each : going_) each.thread.join();
   }
   void say(tcpx_engine* engine, tcpx_peer peer) {
-    std::lock_guard lock(mu_);
+    tcpx::MutexLock lock(mu_);
     going_.remove_if([](Going& each) {
       bool said = each.said;  // once: a thread that says it between two looks is not joined
       if (said) each.thread.join();
@@ -40,8 +41,8 @@ class Farewells {
     std::thread thread;
     std::atomic<bool> said{false};
   };
-  std::mutex mu_;
-  std::list<Going> going_;
+  tcpx::Mutex mu_;
+  std::list<Going> going_ TCPX_GUARDED_BY(mu_);
 };
 
 }  // namespace tcpx_nixl

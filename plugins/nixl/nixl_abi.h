@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+// NOLINTBEGIN(readability-identifier-naming): names that are NIXL's
 // ---- words -----------------------------------------------------------------------------------
 
 enum nixl_mem_t { DRAM_SEG = 0, VRAM_SEG = 1, BLK_SEG = 2, OBJ_SEG = 3, FILE_SEG = 4 };
@@ -281,4 +282,5 @@ NIXL_PLUGIN_EXPORT nixlBackendPlugin* nixl_plugin_init();
 NIXL_PLUGIN_EXPORT void nixl_plugin_fini();
 }
 
+// NOLINTEND(readability-identifier-naming)
 #endif  // TCPX_NIXL_OWN_HEADERS

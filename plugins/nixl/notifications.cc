@@ -31,7 +31,7 @@ bool decode_notification(const std::string& bytes, std::string* agent, std::stri
 }
 
 void Inbox::add_own(const std::string& agent, const std::string& message) {
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   own_.emplace_back(agent, message);
 }
 
@@ -49,7 +49,7 @@ bool Inbox::take_one_locked(std::string* bytes) {
 }
 
 void Inbox::take_all(notif_list_t* out) {
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   out->insert(out->end(), std::make_move_iterator(own_.begin()),
               std::make_move_iterator(own_.end()));
   own_.clear();

@@ -4,9 +4,9 @@
 
 #include <tcpx/tcpx.h>
 
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "logger.h"
 #include "nixl_abi.h"
 
@@ -25,12 +25,12 @@ class Inbox {
   void take_all(notif_list_t* out);
 
  private:
-  bool take_one_locked(std::string* bytes);
+  bool take_one_locked(std::string* bytes) TCPX_REQUIRES(mu_);
 
   tcpx_engine* const engine_;
   const Logger& log_;
-  std::mutex mu_;
-  notif_list_t own_;
+  tcpx::Mutex mu_;
+  notif_list_t own_ TCPX_GUARDED_BY(mu_);
 };
 
 }  // namespace tcpx_nixl

@@ -79,8 +79,8 @@ std::optional<std::string> own_default(const std::string& option, const std::str
 }  // namespace
 
 EngineSettings settings_for(const nixlBackendInitParams& params) {
-  static const nixl_b_params_t kNone;
-  const nixl_b_params_t& given = params.customParams == nullptr ? kNone : *params.customParams;
+  static const nixl_b_params_t none;
+  const nixl_b_params_t& given = params.customParams == nullptr ? none : *params.customParams;
   EngineSettings out;
   std::vector<tcpx_option_info> rows = option_table();
   for (const tcpx_option_info& row : rows) {
@@ -91,7 +91,8 @@ EngineSettings settings_for(const nixlBackendInitParams& params) {
       if (auto value = own_default(row.name, params.localAgent))
         out.options.emplace_back(row.name, *value);
   }
-  for (const auto& [name, value] : given) {
+  for (const auto& entry : given) {
+    const std::string& name = entry.first;
     bool known = std::any_of(rows.begin(), rows.end(),
                              [&](const tcpx_option_info& row) { return row.name == name; });
     if (!known) out.unknown.push_back(name);

@@ -21,7 +21,7 @@ tcpx_code Ranges::register_new(const Range& range, tcpx_region* region) const {
 }
 
 tcpx_code Ranges::add(const Range& range, tcpx_region* region) {
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   auto found = ranges_.find(range);
   if (found == ranges_.end()) {
     Use use;
@@ -39,7 +39,7 @@ tcpx_code Ranges::add(const Range& range, tcpx_region* region) {
 }
 
 tcpx_code Ranges::remove(const Range& range) {
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   auto found = ranges_.find(range);
   if (found == ranges_.end() || found->second.users == 0) return TCPX_NOT_FOUND;
   if (--found->second.users > 0) return TCPX_OK;
@@ -52,7 +52,7 @@ tcpx_code Ranges::remove(const Range& range) {
 }
 
 void Ranges::forget(const Range& range) {
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   auto found = ranges_.find(range);
   if (found == ranges_.end() || found->second.users == 0 || --found->second.users > 0) return;
   (void)tcpx_deregister(engine_, found->second.region);

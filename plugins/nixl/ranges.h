@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "nixl_abi.h"
 
 namespace tcpx_nixl {
@@ -49,12 +49,12 @@ class Ranges {
     std::list<Range>::iterator suspended{};  // while suspended
   };
   tcpx_code register_new(const Range& range, tcpx_region* region) const;
-  void keep_suspended_locked(const Range& range, Use& use);
+  void keep_suspended_locked(const Range& range, Use& use) TCPX_REQUIRES(mu_);
 
   tcpx_engine* const engine_;
-  std::mutex mu_;
-  std::map<Range, Use> ranges_;
-  std::list<Range> suspended_;  // oldest first
+  tcpx::Mutex mu_;
+  std::map<Range, Use> ranges_ TCPX_GUARDED_BY(mu_);
+  std::list<Range> suspended_ TCPX_GUARDED_BY(mu_);  // oldest first
 };
 
 }  // namespace tcpx_nixl

@@ -27,7 +27,7 @@ void learn(double seen, double* value, double* error, bool* known) {
 
 void Rates::add(uint64_t bytes, double took_us) {
   if (!(took_us > 0)) return;
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   if (bytes < kSmall) return learn(took_us, &latency_us_, &latency_error_, &latency_known_);
   double latency = latency_known_ ? std::min(latency_us_, took_us / 2) : 0;
   learn((took_us - latency) / static_cast<double>(bytes), &us_per_byte_, &rate_error_,
@@ -35,7 +35,7 @@ void Rates::add(uint64_t bytes, double took_us) {
 }
 
 Rates::Estimate Rates::estimate(uint64_t bytes) const {
-  std::lock_guard lock(mu_);
+  tcpx::MutexLock lock(mu_);
   double moving = static_cast<double>(bytes) * us_per_byte_;
   return {latency_us_ + moving, latency_us_ * latency_error_ + moving * rate_error_};
 }

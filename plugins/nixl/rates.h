@@ -3,7 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace tcpx_nixl {
 
@@ -26,14 +27,14 @@ class Rates {
   static constexpr uint64_t kEvery = 16;
 
   mutable std::atomic<uint64_t> seen_{0};
-  mutable std::mutex mu_;
+  mutable tcpx::Mutex mu_;
   // Until something was measured: an ordinary data centre network, with everything as margin.
-  double latency_us_ = 100;
-  double us_per_byte_ = 1e-3;
-  double latency_error_ = 1;  // relative
-  double rate_error_ = 1;
-  bool latency_known_ = false;
-  bool rate_known_ = false;
+  double latency_us_ TCPX_GUARDED_BY(mu_) = 100;
+  double us_per_byte_ TCPX_GUARDED_BY(mu_) = 1e-3;
+  double latency_error_ TCPX_GUARDED_BY(mu_) = 1;  // relative
+  double rate_error_ TCPX_GUARDED_BY(mu_) = 1;
+  bool latency_known_ TCPX_GUARDED_BY(mu_) = false;
+  bool rate_known_ TCPX_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tcpx_nixl

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "log.h"
 #include "misuse.h"
 
@@ -20,10 +20,10 @@ struct Attempt {
 };
 
 struct Attempts {
-  std::mutex mutex;
+  tcpx::Mutex mutex;
   const uint64_t process = random_word() | 1;
-  uint64_t next_id = 1;
-  std::map<uint64_t, Attempt> open;
+  uint64_t next_id TCPX_GUARDED_BY(mutex) = 1;
+  std::map<uint64_t, Attempt> open TCPX_GUARDED_BY(mutex);
 };
 
 Attempts& attempts() {
@@ -75,12 +75,12 @@ Attempt start(const WorldPtr& world, int device, const Handle& handle) {
 
 // Another copy of the handle is being polled: the plugin would start a second connection, and the
 // listener, which takes one, might get sockets of both.
-bool already_begun(const Attempts& all, uint64_t nonce) {
+bool already_begun(const Attempts& all, uint64_t nonce) TCPX_REQUIRES(all.mutex) {
   return std::any_of(all.open.begin(), all.open.end(),
                      [&](const auto& entry) { return entry.second.nonce == nonce; });
 }
 
-void forget_abandoned(Attempts& all, Nanos now) {
+void forget_abandoned(Attempts& all, Nanos now) TCPX_REQUIRES(all.mutex) {
   std::erase_if(all.open, [&](const auto& entry) {
     const Attempt& attempt = entry.second;
     return attempt.setup->state() != Setup::State::kRunning &&
@@ -96,7 +96,7 @@ Result poll_connect(const WorldPtr& world, int device, Handle* handle, SendComm*
     return nccl::kInternalError;
   }
   Attempts& all = attempts();
-  std::lock_guard lock(all.mutex);
+  tcpx::MutexLock lock(all.mutex);
   Nanos now = now_ns();
   KeptNumber number(*handle, all.process, world->settings.handle_pointer);
   if (!number.kept()) {

@@ -4,9 +4,9 @@
 
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "log.h"
 
 namespace tcpx_emu {
@@ -203,7 +203,7 @@ class CudaDevice final : public Device {
     return memory;
   }
   void release(const Mapped& memory) override {
-    std::lock_guard lock(mutex_);
+    tcpx::MutexLock lock(mutex_);
     spare_.emplace(memory.size, memory);
   }
 
@@ -220,7 +220,7 @@ class CudaDevice final : public Device {
     return written ? reinterpret_cast<void*>(handle) : nullptr;
   }
   void drop_unpack_handle(void* handle) override {
-    std::lock_guard lock(mutex_);
+    tcpx::MutexLock lock(mutex_);
     handles_.push_back(reinterpret_cast<CuPointer>(handle));
   }
 
@@ -234,7 +234,7 @@ class CudaDevice final : public Device {
   CudaDevice(int ordinal, CuContext context) : ordinal_(ordinal), context_(context) {}
 
   Mapped reuse(size_t size) {
-    std::lock_guard lock(mutex_);
+    tcpx::MutexLock lock(mutex_);
     auto found = spare_.find(size);
     if (found == spare_.end()) return {};
     Mapped memory = found->second;
@@ -252,7 +252,7 @@ class CudaDevice final : public Device {
     return {static_cast<uint8_t*>(host), reinterpret_cast<uint8_t*>(device), size};
   }
   CuPointer take_handle() {
-    std::lock_guard lock(mutex_);
+    tcpx::MutexLock lock(mutex_);
     if (handles_.empty()) {
       InContext scope(context_);
       CuPointer block;
@@ -266,18 +266,18 @@ class CudaDevice final : public Device {
 
   const int ordinal_;
   const CuContext context_;
-  std::mutex mutex_;
-  std::multimap<size_t, Mapped> spare_;
-  std::vector<CuPointer> handles_;
+  tcpx::Mutex mutex_;
+  std::multimap<size_t, Mapped> spare_ TCPX_GUARDED_BY(mutex_);
+  std::vector<CuPointer> handles_ TCPX_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
 bool cuda_available(std::string* why_not) {
-  static std::mutex mutex;
-  static bool tried = false;
-  static auto& problem = *new std::string;
-  std::lock_guard lock(mutex);
+  static tcpx::Mutex mutex;
+  static bool tried TCPX_GUARDED_BY(mutex) = false;
+  static auto& problem TCPX_GUARDED_BY(mutex) = *new std::string;
+  tcpx::MutexLock lock(mutex);
   if (!tried) start_driver(&problem);
   tried = true;
   *why_not = problem;
@@ -285,13 +285,14 @@ bool cuda_available(std::string* why_not) {
 }
 
 Device* cuda_current_device() {
-  static std::mutex mutex;
-  static auto& devices = *new std::map<int, CudaDevice*>;  // outlive every thread
+  static tcpx::Mutex mutex;
+  static auto& devices TCPX_GUARDED_BY(mutex) =
+      *new std::map<int, CudaDevice*>;  // outlive every thread
   CuContext context = nullptr;
   CuDevice device = 0;
   if (!ok(g_driver.current_context(&context), "cuCtxGetCurrent")) return nullptr;
   if (context != nullptr && !ok(g_driver.context_device(&device), "cuCtxGetDevice")) return nullptr;
-  std::lock_guard lock(mutex);
+  tcpx::MutexLock lock(mutex);
   CudaDevice*& found = devices[device];
   if (found == nullptr) found = CudaDevice::make(device);
   return found;

@@ -11,7 +11,7 @@ namespace tcpx_emu {
 // Nothing is mapped there.
 constexpr uint64_t kWildPointer = 0x10;
 
-std::unique_ptr<Listener> Listener::make(WorldPtr world, int device, Handle* handle) {
+std::unique_ptr<Listener> Listener::make(const WorldPtr& world, int device, Handle* handle) {
   const Nic& nic = world->nics[device];
   std::unique_ptr<Listener> listener(new Listener(world, device));
   Handle& mine = listener->handle_;

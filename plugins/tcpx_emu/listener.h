@@ -13,7 +13,7 @@ namespace tcpx_emu {
 class Listener {
  public:
   // Null when there is no socket. Fills `handle`.
-  static std::unique_ptr<Listener> make(WorldPtr world, int device, Handle* handle);
+  static std::unique_ptr<Listener> make(const WorldPtr& world, int device, Handle* handle);
 
   // *out stays null until the connection is there. `description` and what it points to may be null.
   Result accept(RecvComm** out, nccl::DeviceHandle** description);

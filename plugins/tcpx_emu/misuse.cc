@@ -1,15 +1,14 @@
 #include "misuse.h"
 
-#include <mutex>
-
+#include "base/mutex.h"
 #include "counters.h"
 #include "log.h"
 
 namespace tcpx_emu {
 
 namespace {
-std::mutex g_mutex;
-std::string& g_last = *new std::string;  // outlives every thread
+tcpx::Mutex g_mutex;
+std::string& g_last TCPX_GUARDED_BY(g_mutex) = *new std::string;  // outlives every thread
 }  // namespace
 
 Result refuse(const World& world, int device, const char* rule, const std::string& plugin_says) {
@@ -19,13 +18,13 @@ Result refuse(const World& world, int device, const char* rule, const std::strin
   }
   EMU_WARN("strict: %s (%s)", rule, plugin_says.c_str());
   add(counters(device).misuses);
-  std::lock_guard lock(g_mutex);
+  tcpx::MutexLock lock(g_mutex);
   g_last = rule;
   return nccl::kInternalError;
 }
 
 std::string last_misuse() {
-  std::lock_guard lock(g_mutex);
+  tcpx::MutexLock lock(g_mutex);
   return g_last;
 }
 

@@ -1,9 +1,9 @@
 // The tables that the library exports, and what every call has in common before it gets to its
 // object: arguments, a lost NIC, a planned fault, two threads at once.
 #include <cstring>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.h"
 #include "connector.h"
 #include "counters.h"
 #include "device.h"
@@ -17,14 +17,14 @@
 namespace tcpx_emu {
 namespace {
 
-std::mutex g_init_mutex;
-std::mutex g_world_mutex;
-WorldPtr& world_slot() {
+tcpx::Mutex g_init_mutex;
+tcpx::Mutex g_world_mutex;
+WorldPtr& world_slot() TCPX_REQUIRES(g_world_mutex) {
   static auto& slot = *new WorldPtr;  // outlives every thread
   return slot;
 }
 WorldPtr current_world() {
-  std::lock_guard lock(g_world_mutex);
+  tcpx::MutexLock lock(g_world_mutex);
   return world_slot();
 }
 
@@ -61,7 +61,7 @@ Result make_world(WorldPtr* out) {
 
 Result init(nccl::Logger logger) {
   if (logger != nullptr) set_logger(logger);
-  std::lock_guard lock(g_init_mutex);
+  tcpx::MutexLock lock(g_init_mutex);
   WorldPtr before = current_world(), world;
   if (Result rc = make_world(&world)) return rc;
   if (world->settings.init_once && before) return complain("gpu lib init twice");
@@ -72,7 +72,7 @@ Result init(nccl::Logger logger) {
              world->nics[i].name.c_str(), to_string(world->nics[i].data).c_str(),
              world->settings.sockets(), static_cast<long long>(world->settings.chunk_bytes),
              world->settings.strict ? ", strict" : "");
-  std::lock_guard world_lock(g_world_mutex);
+  tcpx::MutexLock world_lock(g_world_mutex);
   world_slot() = std::move(world);
   return nccl::kSuccess;
 }
@@ -86,9 +86,9 @@ Result devices(int* count) {
 
 // Whoever asks keeps the strings for the life of the process.
 char* keep(const std::string& text) {
-  static std::mutex mutex;
-  static auto& kept = *new std::vector<std::string*>;
-  std::lock_guard lock(mutex);
+  static tcpx::Mutex mutex;
+  static auto& kept TCPX_GUARDED_BY(mutex) = *new std::vector<std::string*>;
+  tcpx::MutexLock lock(mutex);
   for (std::string* known : kept)
     if (*known == text) return known->data();
   kept.push_back(new std::string(text));
@@ -326,6 +326,7 @@ void reset_maxima(int device) {
 
 extern "C" {
 
+// NOLINTNEXTLINE(readability-identifier-naming): NCCL looks it up by name
 [[gnu::visibility("default")]] extern const tcpx::nccl::TableV7 ncclNetPlugin_v7;
 const tcpx::nccl::TableV7 ncclNetPlugin_v7 = {
     .name = "TCPX_EMU",

@@ -10,8 +10,8 @@ namespace tcpx_emu {
 
 namespace {
 
-std::mutex g_pools_mutex;
-std::map<int, std::shared_ptr<Pool>>& pools() {
+tcpx::Mutex g_pools_mutex;
+std::map<int, std::shared_ptr<Pool>>& pools() TCPX_REQUIRES(g_pools_mutex) {
   static auto& all = *new std::map<int, std::shared_ptr<Pool>>;  // outlives every thread
   return all;
 }
@@ -19,7 +19,7 @@ std::map<int, std::shared_ptr<Pool>>& pools() {
 }  // namespace
 
 std::shared_ptr<Pool> Pool::of(Device& device, const Settings& settings) {
-  std::lock_guard lock(g_pools_mutex);
+  tcpx::MutexLock lock(g_pools_mutex);
   std::shared_ptr<Pool>& pool = pools()[device.ordinal()];
   if (pool) return pool;
   Mapped memory = device.allocate(static_cast<size_t>(settings.pool_mb) << 20);
@@ -32,7 +32,7 @@ std::shared_ptr<Pool> Pool::of(Device& device, const Settings& settings) {
 }
 
 void Pool::forget_unused() {
-  std::lock_guard lock(g_pools_mutex);
+  tcpx::MutexLock lock(g_pools_mutex);
   std::erase_if(pools(), [](const auto& entry) { return entry.second.use_count() <= 1; });
 }
 
@@ -48,7 +48,7 @@ Pool::~Pool() {
 }
 
 bool Pool::take(uint32_t* pages, size_t count) {
-  std::lock_guard lock(mutex_);
+  tcpx::MutexLock lock(mutex_);
   take_back_late();
   if (free_.size() < count) return false;
   std::reverse_copy(free_.end() - static_cast<ptrdiff_t>(count), free_.end(), pages);
@@ -60,7 +60,7 @@ bool Pool::take(uint32_t* pages, size_t count) {
 
 void Pool::give(const uint32_t* pages, size_t count, Nanos delay) {
   if (count == 0) return;
-  std::lock_guard lock(mutex_);
+  tcpx::MutexLock lock(mutex_);
   if (delay > 0) {
     late_.push_back({now_ns() + delay, {pages, pages + count}});
   } else {
@@ -78,7 +78,7 @@ void Pool::take_back_late() {
 }
 
 void Pool::show_in(int nic) {
-  std::lock_guard lock(mutex_);
+  tcpx::MutexLock lock(mutex_);
   shown_in_ |= 1u << nic;
   show();
 }

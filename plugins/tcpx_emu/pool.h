@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "clock.h"
 #include "device.h"
 
@@ -38,21 +38,21 @@ class Pool {
   void show_in(int nic);
 
  private:
-  void take_back_late();
-  void show();
+  void take_back_late() TCPX_REQUIRES(mutex_);
+  void show() TCPX_REQUIRES(mutex_);
 
   Device& device_;
   const Mapped memory_;
-  std::mutex mutex_;
+  tcpx::Mutex mutex_;
   // Last in, first out: pages still in the cache are used again first.
-  std::vector<uint32_t> free_;
-  size_t min_free_;
+  std::vector<uint32_t> free_ TCPX_GUARDED_BY(mutex_);
+  size_t min_free_ TCPX_GUARDED_BY(mutex_);
   struct Late {
     Nanos when;
     std::vector<uint32_t> pages;
   };
-  std::deque<Late> late_;
-  uint32_t shown_in_ = 0;  // bit per NIC
+  std::deque<Late> late_ TCPX_GUARDED_BY(mutex_);
+  uint32_t shown_in_ TCPX_GUARDED_BY(mutex_) = 0;  // bit per NIC
 };
 
 }  // namespace tcpx_emu

@@ -59,6 +59,7 @@ struct tcpx_emu_v1 {
   void (*reset_maxima)(int device);
 };
 
+/* NOLINTNEXTLINE(readability-identifier-naming): a symbol that is looked up by name */
 extern const struct tcpx_emu_v1 tcpxEmu_v1 __attribute__((visibility("default")));
 
 #ifdef __cplusplus

@@ -6,24 +6,29 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace tcpx {
 
-// Where a condition variable waits, std::unique_lock<std::mutex> takes it as what it is.
-class BriefMutex : public std::mutex {
+class TCPX_LOCKABLE BriefMutex {
  public:
-  void lock() {
+  void lock() TCPX_ACQUIRE() {
 #if !defined(__SANITIZE_THREAD__)  // which learns the order of locks from those that wait
     for (int i = 0; i < kTries; ++i) {
-      if (try_lock()) return;
+      if (native_.try_lock()) return;
       pause_cpu();
     }
 #endif
-    std::mutex::lock();
+    native_.lock();
+  }
+  // Of who holds it.
+  std::unique_lock<std::mutex> adopt() {
+    return {native_, std::adopt_lock};
   }
 
  private:
   static constexpr int kTries = 100;  // a few microseconds
+  std::mutex native_;
 };
 
 }  // namespace tcpx

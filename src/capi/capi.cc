@@ -164,23 +164,24 @@ tcpx::Handles<PreparedTransfer>& transfers() {
 uint64_t number_of(const tcpx_transfer* handle) {
   return reinterpret_cast<uintptr_t>(handle);
 }
-PreparedTransfer* find(const tcpx_transfer* handle) {
-  return handle == nullptr ? nullptr : transfers().find(number_of(handle));
+// For the length of a call: a release in another thread waits for it.
+tcpx::Handles<PreparedTransfer>::Use use(const tcpx_transfer* handle) {
+  return transfers().use(number_of(handle));
 }
 tcpx_code no_transfer(const tcpx_transfer* handle) {
   return bad(handle == nullptr ? "transfer must not be null"
                                : "the transfer was released, or is none of tcpx_prepare");
 }
 
-tcpx::Transfers& of(PreparedTransfer* transfer) {
-  return transfer->transfer->peer->transfers();
+tcpx::Transfers& of(const PreparedTransfer& transfer) {
+  return transfer.transfer->peer->transfers();
 }
 
-tcpx_code transfer_code(PreparedTransfer* transfer) {
-  int code = transfer->transfer->code.load(std::memory_order_acquire);
+tcpx_code transfer_code(const PreparedTransfer& transfer) {
+  int code = transfer.transfer->code.load(std::memory_order_acquire);
   if (code == tcpx::kNotPosted) return bad("the transfer was never posted; call tcpx_post first");
   if (code != TCPX_OK && code != TCPX_IN_PROGRESS)
-    return report(of(transfer).status_of(*transfer->transfer));
+    return report(of(transfer).status_of(*transfer.transfer));
   return static_cast<tcpx_code>(code);
 }
 
@@ -462,8 +463,8 @@ tcpx_code tcpx_prepare(tcpx_engine* engine, tcpx_peer peer, tcpx_op op,
 }
 
 tcpx_code tcpx_post(tcpx_transfer* handle, const tcpx_post_args* given) {
-  PreparedTransfer* transfer = find(handle);
-  if (transfer == nullptr) return no_transfer(handle);
+  auto transfer = use(handle);
+  if (!transfer) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     tcpx_post_args args{};
@@ -478,54 +479,56 @@ tcpx_code tcpx_post(tcpx_transfer* handle, const tcpx_post_args* given) {
     // As of any field of a struct: zero is the default.
     Nanos deadline =
         deadline_of(args.deadline_ms > 0 ? args.deadline_ms : -1, transfer->default_deadline);
-    return of(transfer).post(transfer->transfer, std::move(notice), deadline);
+    return of(*transfer).post(transfer->transfer, std::move(notice), deadline);
   });
 }
 
 tcpx_code tcpx_poll(tcpx_transfer* handle) {
-  PreparedTransfer* transfer = find(handle);
-  if (transfer == nullptr) return no_transfer(handle);
+  auto transfer = use(handle);
+  if (!transfer) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
-    if (transfer->transfer->in_progress()) of(transfer).poll(*transfer->transfer);
-    return transfer_code(transfer);
+    if (transfer->transfer->in_progress()) of(*transfer).poll(*transfer->transfer);
+    return transfer_code(*transfer);
   });
 }
 
 tcpx_code tcpx_wait(tcpx_transfer* handle, int64_t timeout_ms) {
-  PreparedTransfer* transfer = find(handle);
-  if (transfer == nullptr) return no_transfer(handle);
+  auto transfer = use(handle);
+  if (!transfer) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
     if (transfer->transfer->in_progress())
-      of(transfer).wait(*transfer->transfer, deadline_of(timeout_ms, transfer->default_deadline));
-    return transfer_code(transfer);
+      of(*transfer).wait(*transfer->transfer, deadline_of(timeout_ms, transfer->default_deadline));
+    return transfer_code(*transfer);
   });
 }
 
 tcpx_code tcpx_cancel(tcpx_transfer* handle, int64_t timeout_ms) {
-  PreparedTransfer* transfer = find(handle);
-  if (transfer == nullptr) return no_transfer(handle);
+  auto transfer = use(handle);
+  if (!transfer) return no_transfer(handle);
   if (transfer->made_here.is_inherited()) return inherited();
   int code = transfer->transfer->code.load(std::memory_order_acquire);
   if (code == tcpx::kNotPosted || code == TCPX_OK) return TCPX_OK;
   return guarded([&] {
-    return of(transfer).cancel(transfer->transfer,
-                               deadline_of(timeout_ms, transfer->default_deadline));
+    return of(*transfer).cancel(transfer->transfer,
+                                deadline_of(timeout_ms, transfer->default_deadline));
   });
 }
 
 void tcpx_release(tcpx_transfer* handle) {
   if (handle == nullptr) return;
-  std::unique_ptr<PreparedTransfer> transfer = transfers().take(number_of(handle));
-  if (transfer == nullptr) return;  // released before
-  if (transfer->made_here.is_inherited()) return leave_inherited(transfer.release());
-  if (transfer->transfer->in_progress()) of(transfer.get()).release(transfer->transfer);
+  auto transfer = transfers().retire(number_of(handle));
+  if (!transfer) return;  // released before
+  if (transfer->made_here.is_inherited()) return leave_inherited(transfer.leave_for_ever());
+  // Whoever is inside a call leaves it when the transfer has ended.
+  if (transfer.in_use() || transfer->transfer->in_progress())
+    of(*transfer).release(transfer->transfer);
 }
 
 tcpx_code tcpx_receipt_get(tcpx_transfer* handle, tcpx_receipt* receipt) {
-  PreparedTransfer* transfer = find(handle);
-  if (transfer == nullptr) return no_transfer(handle);
+  auto transfer = use(handle);
+  if (!transfer) return no_transfer(handle);
   if (receipt == nullptr) return bad("receipt must not be null");
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
@@ -535,8 +538,8 @@ tcpx_code tcpx_receipt_get(tcpx_transfer* handle, tcpx_receipt* receipt) {
 }
 
 tcpx_code tcpx_receipt_json(tcpx_transfer* handle, char* buffer, size_t* length) {
-  PreparedTransfer* transfer = find(handle);
-  if (transfer == nullptr) return no_transfer(handle);
+  auto transfer = use(handle);
+  if (!transfer) return no_transfer(handle);
   if (length == nullptr) return bad("length must not be null");
   if (transfer->made_here.is_inherited()) return inherited();
   return guarded([&] {
@@ -546,10 +549,11 @@ tcpx_code tcpx_receipt_json(tcpx_transfer* handle, char* buffer, size_t* length)
 }
 
 const char* tcpx_transfer_error(tcpx_transfer* handle) {
-  PreparedTransfer* transfer = find(handle);
-  if (transfer == nullptr) return "";
+  auto transfer = use(handle);
+  if (!transfer) return "";
   if (transfer->made_here.is_inherited()) return "";
-  tcpx::quietly([&] { transfer->error_text = of(transfer).status_of(*transfer->transfer).text(); });
+  tcpx::quietly(
+      [&] { transfer->error_text = of(*transfer).status_of(*transfer->transfer).text(); });
   return transfer->error_text.c_str();
 }
 

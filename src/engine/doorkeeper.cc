@@ -7,9 +7,9 @@
 
 namespace tcpx {
 
-bool Doorkeeper::may_say(LineLimit& lines) {
-  std::lock_guard lock(mu_);
-  return lines.allow(now_ns(), shared_.log);
+bool Doorkeeper::may_say(LineLimit Doorkeeper::*lines) {
+  MutexLock lock(mu_);
+  return (this->*lines).allow(now_ns(), shared_.log);
 }
 
 void Doorkeeper::count_refusal(tcpx_code code, bool timed_out) {
@@ -20,20 +20,20 @@ void Doorkeeper::count_refusal(tcpx_code code, bool timed_out) {
 
 void Doorkeeper::refused(const wire::Address& remote, const Status& status) {
   count_refusal(status.code(), false);
-  if (may_say(refusal_lines_))
+  if (may_say(&Doorkeeper::refusal_lines_))
     shared_.log.warn("refused a connection from {}: {}", to_string(remote), status.to_string());
 }
 
 void Doorkeeper::refused(const Handshake& handshake, bool timed_out) {
   count_refusal(handshake.status().code(), timed_out);
-  if (may_say(refusal_lines_))
+  if (may_say(&Doorkeeper::refusal_lines_))
     shared_.log.warn("refused a connection from {}: {}", handshake.remote(),
                      handshake.status().to_string());
 }
 
 void Doorkeeper::late(const wire::Address& remote) {
   count_refusal(TCPX_DEADLINE, true);
-  if (may_say(refusal_lines_))
+  if (may_say(&Doorkeeper::refusal_lines_))
     shared_.log.warn("refused a connection from {}: it said no hello in time", to_string(remote));
 }
 
@@ -41,7 +41,7 @@ void Doorkeeper::crowded(size_t evicted) {
   EngineCounters& counters = shared_.counters;
   if (evicted == 0) counters.half_open_refused.fetch_add(1);
   counters.half_open_evicted.fetch_add(evicted);
-  if (may_say(crowd_lines_))
+  if (may_say(&Doorkeeper::crowd_lines_))
     shared_.log.warn(
         "{} connections wait to prove themselves (max_half_open): {}; so far {} were closed to "
         "make room and {} turned away. A port scan, or more clients at once than max_half_open",
@@ -53,7 +53,7 @@ void Doorkeeper::crowded(size_t evicted) {
 
 void Doorkeeper::cannot_accept(int err, Nanos pause) {
   shared_.counters.accept_failures.fetch_add(1);
-  if (may_say(accept_lines_))
+  if (may_say(&Doorkeeper::accept_lines_))
     shared_.log.error(
         "no new connection can be accepted, trying again in {}: {}. Peers that are connected go "
         "on; raise the limit of open files (ulimit -n) if that is what is missing",
@@ -62,7 +62,8 @@ void Doorkeeper::cannot_accept(int err, Nanos pause) {
 
 void Doorkeeper::failed(const char* what, const Status& status) noexcept {
   quietly([&] {
-    if (may_say(failure_lines_)) shared_.log.warn("{}: {}; going on", what, status.to_string());
+    if (may_say(&Doorkeeper::failure_lines_))
+      shared_.log.warn("{}: {}; going on", what, status.to_string());
   });
 }
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 
 #include "base/line_limit.h"
+#include "base/mutex.h"
 #include "engine/shared.h"
 #include "session/door.h"
 #include "session/handshake.h"
@@ -30,16 +30,17 @@ class Doorkeeper final : public DoorOwner {
 
  private:
   void count_refusal(tcpx_code code, bool timed_out);
-  bool may_say(LineLimit& lines);
+  bool may_say(LineLimit Doorkeeper::*lines);
 
   EngineShared& shared_;
   const std::function<bool(Guest)> let_in_;
-  std::mutex mu_;  // below
-  LineLimit refusal_lines_{"connections were refused"};
+  Mutex mu_;
+  LineLimit refusal_lines_ TCPX_GUARDED_BY(mu_){"connections were refused"};
   // These are about a state that lasts.
-  LineLimit crowd_lines_{"times half-open connections were closed or turned away", 1};
-  LineLimit accept_lines_{"times no connection could be accepted", 2};
-  LineLimit failure_lines_{"things could not be done for a peer"};
+  LineLimit crowd_lines_ TCPX_GUARDED_BY(mu_){
+      "times half-open connections were closed or turned away", 1};
+  LineLimit accept_lines_ TCPX_GUARDED_BY(mu_){"times no connection could be accepted", 2};
+  LineLimit failure_lines_ TCPX_GUARDED_BY(mu_){"things could not be done for a peer"};
 };
 
 }  // namespace tcpx

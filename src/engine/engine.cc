@@ -239,7 +239,7 @@ void EngineCore::say_hello(size_t listeners) {
 // ---- accepting -----------------------------------------------------------------------------
 
 std::shared_ptr<Peer> EngineCore::find_session(const wire::Hello& hello) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   auto found = sessions_.find(hello.session);
   if (found == sessions_.end() || found->second.client != hello.uid) return nullptr;
   std::shared_ptr<Peer> peer = found->second.peer.lock();
@@ -248,7 +248,7 @@ std::shared_ptr<Peer> EngineCore::find_session(const wire::Hello& hello) {
 
 Status EngineCore::key_for(const wire::Hello& hello, auth::Key* key) {
   if (hello.kind == wire::HelloKind::kNewSession) return keys_.key_of_client(hello.key_id, key);
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   auto found = sessions_.find(hello.session);
   if (found == sessions_.end() || found->second.client != hello.uid)
     return lane_error(TCPX_NOT_FOUND, "a lane asked for a session that is not this client's");
@@ -257,7 +257,7 @@ Status EngineCore::key_for(const wire::Hello& hello, auth::Key* key) {
 }
 
 void EngineCore::welcome_over(uint64_t session) noexcept {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   auto found = sessions_.find(session);
   if (found != sessions_.end() && !found->second.has_peer) sessions_.erase(found);
 }
@@ -286,7 +286,7 @@ Status EngineCore::welcome_for(const wire::Hello& hello, const auth::Key& sessio
     return {};
   }
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     if (shutting_down_) return peer_error(TCPX_SHUTDOWN, "the engine is being destroyed");
     auto living = std::count_if(peers_.begin(), peers_.end(),
                                 [](auto& entry) { return !entry.second->over(); });
@@ -298,13 +298,13 @@ Status EngineCore::welcome_for(const wire::Hello& hello, const auth::Key& sessio
   if (Status status = random_bytes(random); !status) return status;
   memcpy(&welcome->session, random.data(), random.size());
   if (welcome->session == 0) welcome->session = 1;
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   sessions_[welcome->session] = {hello.uid, session_key, {}, false};
   return {};
 }
 
 std::shared_ptr<Peer> EngineCore::new_peer(bool inbound) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   forget_ended_inbound_locked();
   auto peer = std::make_shared<Peer>(shared_, next_peer_++, inbound);
   peers_[peer->id()] = peer;
@@ -332,7 +332,7 @@ void EngineCore::forget_ended_inbound_locked() {
     it = gone ? peers_.erase(it) : std::next(it);
   }
   // Not everybody accepts what arrives.
-  std::erase_if(arrivals_, [this](uint64_t id) { return !peers_.contains(id); });
+  std::erase_if(arrivals_, [this](uint64_t id) TCPX_REQUIRES(mu_) { return !peers_.contains(id); });
 }
 
 void EngineCore::accepted(Handshake& handshake) {
@@ -352,7 +352,7 @@ void EngineCore::accepted(Handshake& handshake) {
                     hello.name);
   peer->start_epochs(hello.epoch, welcome.epoch);
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     Session& session = sessions_[welcome.session];
     session.peer = peer;
     session.has_peer = true;
@@ -363,7 +363,7 @@ void EngineCore::accepted(Handshake& handshake) {
       std::shared_ptr<Peer> up = weak.lock();
       if (up == nullptr) return;
       connected(up);
-      std::lock_guard lock(mu_);
+      MutexLock lock(mu_);
       arrivals_.push_back(up->id());
       arrived_.notify_one();
     };
@@ -423,7 +423,7 @@ void EngineCore::connected(const std::shared_ptr<Peer>& peer) {
 Nanos EngineCore::tick(Nanos now) {
   tick_scratch_.clear();
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     std::erase_if(held_peers_, [](auto& peer) { return peer->dismantled(); });
     tick_scratch_ = held_peers_;
     for (auto& [id, peer] : peers_) tick_scratch_.push_back(peer);
@@ -501,7 +501,7 @@ Status EngineCore::start_connecting(ConnectTarget target, uint64_t* id) {
       });
     });
   } catch (...) {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     peers_.erase(peer->id());
     throw;
   }
@@ -510,8 +510,9 @@ Status EngineCore::start_connecting(ConnectTarget target, uint64_t* id) {
 }
 
 Status EngineCore::accept(Nanos deadline, uint64_t* peer) {
-  std::unique_lock lock(mu_);
-  wait_until(arrived_, lock, deadline, [&] { return !arrivals_.empty() || shutting_down_; });
+  MutexLock lock(mu_);
+  wait_until(arrived_, lock, deadline,
+             [&]() TCPX_REQUIRES(mu_) { return !arrivals_.empty() || shutting_down_; });
   if (shutting_down_) return bad_call(TCPX_SHUTDOWN, "the engine is being destroyed");
   if (arrivals_.empty()) return Status::in_progress();
   *peer = arrivals_.front();
@@ -520,7 +521,7 @@ Status EngineCore::accept(Nanos deadline, uint64_t* peer) {
 }
 
 Status EngineCore::find_peer(uint64_t id, std::shared_ptr<Peer>* out) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   auto found = peers_.find(id);
   if (found == peers_.end())
     return bad_call(TCPX_NOT_FOUND, strf("no peer {}; it was disconnected, or never "
@@ -535,7 +536,7 @@ Status EngineCore::disconnect(uint64_t id) {
   if (Status status = find_peer(id, &peer); !status) return status;
   say_goodbye({peer}, peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
   (void)peer->dismantle(kGoodbyePatience);
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   remember_if_held_locked(peer);
   peers_.erase(id);
   std::erase(arrivals_, id);

@@ -6,10 +6,10 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "config/options.h"
 #include "engine/connector.h"
 #include "engine/doorkeeper.h"
@@ -68,14 +68,14 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void say_hello(size_t listeners);
   uint32_t resolved_lanes() const;
   std::shared_ptr<Peer> new_peer(bool inbound);
-  void remember_if_held_locked(const std::shared_ptr<Peer>& peer);
+  void remember_if_held_locked(const std::shared_ptr<Peer>& peer) TCPX_REQUIRES(mu_);
   std::shared_ptr<Peer> find_session(const wire::Hello& hello);
   Status start_connecting(ConnectTarget target, uint64_t* peer);
   bool takes_net(const wire::Welcome& welcome) const;  // beside the stream of its lane
   LaneFactory lane_factory(Peer& peer, uint32_t index, Handshake& handshake);
   std::string interface_of(int fd) const;
   bool on_this_host(const wire::Address& address) const;
-  void forget_ended_inbound_locked();
+  void forget_ended_inbound_locked() TCPX_REQUIRES(mu_);
   Status retire_region(uint64_t region);
   std::vector<std::shared_ptr<Peer>> all_peers();
   void pass_service(Nanos deadline);
@@ -89,7 +89,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   FenceTimes fence_times() const;
   static Status fence(const std::vector<std::shared_ptr<Peer>>& peers,
                       const Fence::Question& question, Nanos close_at, Nanos give_up);
-  size_t end_all() noexcept;
+  size_t end_all() noexcept TCPX_NOT_CHECKED;  // nobody else is left
   Status start_threads(std::vector<Fd> listeners);
 
   // GreetingHost: any thread.
@@ -132,10 +132,11 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   std::unique_ptr<net::NetPath> net_;  // null: there is none
   std::string no_net_;                 // why
 
-  std::mutex mu_;  // below; never held while entering a loop
-  bool shutting_down_ = false;
-  std::map<uint64_t, std::shared_ptr<Peer>> peers_;
-  std::vector<std::shared_ptr<Peer>> held_peers_;  // gone, but their lanes are not yet
+  Mutex mu_;  // never held while entering a loop
+  bool shutting_down_ TCPX_GUARDED_BY(mu_) = false;
+  std::map<uint64_t, std::shared_ptr<Peer>> peers_ TCPX_GUARDED_BY(mu_);
+  // Gone, but their lanes are not yet.
+  std::vector<std::shared_ptr<Peer>> held_peers_ TCPX_GUARDED_BY(mu_);
   // Inbound ones, by their number. Lanes may join one from the moment its Welcome is sent, which is
   // before there is a peer.
   struct Session {
@@ -144,9 +145,9 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
     std::weak_ptr<Peer> peer;
     bool has_peer = false;  // or had: it may be gone
   };
-  std::map<uint64_t, Session> sessions_;
-  uint64_t next_peer_ = 1;
-  std::deque<uint64_t> arrivals_;  // for accept()
+  std::map<uint64_t, Session> sessions_ TCPX_GUARDED_BY(mu_);
+  uint64_t next_peer_ TCPX_GUARDED_BY(mu_) = 1;
+  std::deque<uint64_t> arrivals_ TCPX_GUARDED_BY(mu_);  // for accept()
   std::condition_variable arrived_;
 
   // Service thread only:

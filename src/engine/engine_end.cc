@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/caught.h"
+#include "base/mutex.h"
 #include "engine/engine.h"
 #include "engine/goodbye.h"
 #include "engine/notice_queue.h"
@@ -13,9 +14,9 @@ namespace {
 
 // A thread that a plugin holds may come back and find its lane, its peer and what they use.
 void leave_behind(std::shared_ptr<Peer> peer) {
-  static std::mutex mu;
+  static Mutex mu;
   static auto* const left = new std::vector<std::shared_ptr<Peer>>;
-  std::lock_guard lock(mu);
+  MutexLock lock(mu);
   left->push_back(std::move(peer));
 }
 
@@ -23,7 +24,7 @@ void leave_behind(std::shared_ptr<Peer> peer) {
 
 EngineCore::~EngineCore() {
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     shutting_down_ = true;
     arrived_.notify_all();
   }
@@ -31,7 +32,7 @@ EngineCore::~EngineCore() {
   quietly([&] {  // with no memory left they see us close without a word
     std::vector<std::shared_ptr<Peer>> peers;
     {
-      std::lock_guard lock(mu_);
+      MutexLock lock(mu_);
       for (auto& [id, peer] : peers_) peers.push_back(peer);
     }
     say_goodbye(peers, peer_error(TCPX_SHUTDOWN, "the engine was destroyed"), kGoodbyePatience);
@@ -42,9 +43,9 @@ EngineCore::~EngineCore() {
   shared_.loops.clear();    // joins the threads
   if (hung == 0) return;
   shared_.log.error("{} threads hang in a net plugin and are left behind", hung);
-  shared_.defer = [](std::function<void()>) {};
+  shared_.defer = [](const std::function<void()>&) {};
   shared_.hurry = [] {};
-  shared_owner_.release();
+  (void)shared_owner_.release();
 }
 
 // Until nothing of them is left, but for lanes that a plugin does not let go: how many.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "base/wait.h"
 #include "engine/engine.h"
@@ -55,23 +56,24 @@ Status EngineCore::resume(uint64_t region) {
 // Returns when the service thread is through with what it is doing now.
 void EngineCore::pass_service(Nanos deadline) {
   struct Passed {
-    std::mutex mu;
+    Mutex mu;
     std::condition_variable changed;
-    bool done = false;
+    bool done TCPX_GUARDED_BY(mu) = false;
   };
   auto passed = std::make_shared<Passed>();
   shared_.defer([passed] {
-    std::lock_guard lock(passed->mu);
+    MutexLock lock(passed->mu);
     passed->done = true;
     passed->changed.notify_all();
   });
-  std::unique_lock lock(passed->mu);
-  wait_until(passed->changed, lock, deadline, [&] { return passed->done; });
+  MutexLock lock(passed->mu);
+  wait_until(passed->changed, lock, deadline,
+             [&]() TCPX_REQUIRES(passed->mu) { return passed->done; });
 }
 
 std::vector<std::shared_ptr<Peer>> EngineCore::all_peers() {
   std::vector<std::shared_ptr<Peer>> peers;
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   for (auto& [id, peer] : peers_) peers.push_back(peer);
   return peers;
 }
@@ -83,7 +85,7 @@ Status EngineCore::retire_region(uint64_t region) {
   if (Status status = shared_.regions.retire(region); !status) return status;
   std::vector<std::shared_ptr<Peer>> peers;
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     peers = held_peers_;
     for (auto& [id, peer] : peers_) peers.push_back(peer);
   }

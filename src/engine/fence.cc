@@ -24,7 +24,7 @@ void Fence::ask(const std::shared_ptr<Peer>& peer, const LaneList& lanes) {
 }
 
 Fence::Result Fence::await(Nanos deadline, const std::function<bool(Nanos now)>& hangs) {
-  std::unique_lock lock(mu_);
+  MutexLock lock(mu_);
   for (;;) {
     const Nanos look = std::min(deadline, now_ns() + kLookEvery);
     if (wait_until(changed_, lock, look, [this] { return holds(); })) return Result::kHolds;
@@ -40,7 +40,7 @@ bool Fence::is_let_go_by(PeerLane& lane) const {
 
 void Fence::let_go() {
   if (missing_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   changed_.notify_all();
 }
 

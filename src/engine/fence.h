@@ -11,9 +11,9 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace tcpx {
 
@@ -49,7 +49,7 @@ class Fence : public std::enable_shared_from_this<Fence> {
   const Question question_;
   const Nanos close_at_;
   std::atomic<size_t> missing_{0};  // lanes
-  std::mutex mu_;
+  Mutex mu_;
   std::condition_variable changed_;
 };
 

@@ -7,8 +7,9 @@
 
 namespace tcpx {
 
-void LostLanes::lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
-                     std::vector<ChunkWork> reads) {
+void LostLanes::lost(
+    PeerLane& lane, const Status& status, UnconfirmedWrites writes,
+    std::vector<ChunkWork> reads) {  // NOLINT(*-unnecessary-value-param): taken over
   bool last, up = false;
   Status why = status;
   {

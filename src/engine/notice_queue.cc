@@ -23,18 +23,18 @@ void NoticeQueue::give_back_locked(InboxShare& share, uint64_t bytes) {
 }
 
 bool NoticeQueue::reserve(InboxShare& share, uint64_t bytes) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   return reserve_locked(share, bytes);
 }
 
 void NoticeQueue::give_back(InboxShare& share, uint64_t bytes) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   give_back_locked(share, bytes);
 }
 
 bool NoticeQueue::push(const std::shared_ptr<InboxShare>& share, MessageBytes&& bytes,
                        bool reserved) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   if (!reserved && !reserve_locked(*share, bytes.size())) return false;
   entries_.push_back({share, std::move(bytes)});
   size_.store(entries_.size(), std::memory_order_release);
@@ -43,8 +43,9 @@ bool NoticeQueue::push(const std::shared_ptr<InboxShare>& share, MessageBytes&& 
 }
 
 tcpx_code NoticeQueue::pop(Nanos deadline, uint64_t* peer, void* buffer, size_t* length) {
-  std::unique_lock lock(mu_);
-  wait_until(changed_, lock, deadline, [&] { return !entries_.empty() || shut_; });
+  MutexLock lock(mu_);
+  wait_until(changed_, lock, deadline,
+             [&]() TCPX_REQUIRES(mu_) { return !entries_.empty() || shut_; });
   if (entries_.empty()) return shut_ ? TCPX_SHUTDOWN : TCPX_IN_PROGRESS;
   Entry& entry = entries_.front();
   size_t room = *length;
@@ -59,7 +60,7 @@ tcpx_code NoticeQueue::pop(Nanos deadline, uint64_t* peer, void* buffer, size_t*
 }
 
 void NoticeQueue::shut() {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   shut_ = true;
   changed_.notify_all();
 }

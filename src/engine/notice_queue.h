@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 
 #include "base/clock.h"
 #include "base/message_bytes.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace tcpx {
@@ -50,16 +50,16 @@ class NoticeQueue {
     std::shared_ptr<InboxShare> share;
     MessageBytes bytes;
   };
-  bool reserve_locked(InboxShare& share, uint64_t bytes);
-  void give_back_locked(InboxShare& share, uint64_t bytes);
+  bool reserve_locked(InboxShare& share, uint64_t bytes) TCPX_REQUIRES(mu_);
+  void give_back_locked(InboxShare& share, uint64_t bytes) TCPX_REQUIRES(mu_);
 
   const uint64_t capacity_;
-  std::mutex mu_;
+  Mutex mu_;
   std::condition_variable changed_;
-  std::deque<Entry> entries_;
-  std::atomic<size_t> size_{0};  // of entries_
-  uint64_t held_ = 0;            // by all shares
-  bool shut_ = false;
+  std::deque<Entry> entries_ TCPX_GUARDED_BY(mu_);
+  std::atomic<size_t> size_{0};             // of entries_
+  uint64_t held_ TCPX_GUARDED_BY(mu_) = 0;  // by all shares
+  bool shut_ TCPX_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tcpx

@@ -15,7 +15,7 @@ void NoticesIn::does_not_come(uint64_t bytes) {
 }
 
 wire::NoticeVerdict NoticesIn::arrived(uint64_t id, MessageBytes&& bytes, bool reserved) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   if (seen_.has(id)) {
     if (reserved) does_not_come(bytes.size());
     shared_.counters.notification_repeats.fetch_add(1);

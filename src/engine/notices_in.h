@@ -3,8 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "engine/notice_queue.h"
 #include "engine/notices_seen.h"
 #include "engine/shared.h"
@@ -30,8 +30,8 @@ class NoticesIn {
 
   EngineShared& shared_;
   const std::shared_ptr<InboxShare> share_;
-  std::mutex mu_;
-  NoticesSeen seen_;  // guarded by mu_
+  Mutex mu_;
+  NoticesSeen seen_ TCPX_GUARDED_BY(mu_);
 };
 
 }  // namespace tcpx

@@ -35,11 +35,11 @@ class PeerState {
   EngineShared& shared;
   const uint64_t id;
 
-  // Whether a lane that asks for more need take the lock at all.
-  bool may_have_chunks() const { return guarded_.scheduler.may_have_work(); }
-  bool may_have_notices() const { return guarded_.notices.may_have_work(); }
-  bool may_have_news() const { return guarded_.lost.may_have_news(); }
-  bool heard_too_much_about_lanes() { return guarded_.lost.heard_too_much(); }
+  // Whether a lane that asks for more need take the lock at all. Atomics.
+  bool may_have_chunks() const TCPX_NOT_CHECKED { return guarded_.scheduler.may_have_work(); }
+  bool may_have_notices() const TCPX_NOT_CHECKED { return guarded_.notices.may_have_work(); }
+  bool may_have_news() const TCPX_NOT_CHECKED { return guarded_.lost.may_have_news(); }
+  bool heard_too_much_about_lanes() TCPX_NOT_CHECKED { return guarded_.lost.heard_too_much(); }
 
  private:
   friend class PeerLock;
@@ -57,16 +57,17 @@ class PeerState {
   BriefMutex mu_;
   // Of the session, a lane, a notification, or what is loose.
   std::condition_variable changed_;
-  Guarded guarded_;
+  Guarded guarded_ TCPX_GUARDED_BY(mu_);
 };
 
-class PeerLock {
+class TCPX_SCOPED_LOCK PeerLock {
  public:
-  explicit PeerLock(PeerState& state) : state_(state) {
+  explicit PeerLock(PeerState& state) TCPX_ACQUIRE(state.mu_) : state_(state) {
     state.mu_.lock();
-    lock_ = std::unique_lock<std::mutex>(state.mu_, std::adopt_lock);
+    lock_ = state.mu_.adopt();
   }
-  PeerState::Guarded* operator->() const { return &state_.guarded_; }
+  ~PeerLock() TCPX_RELEASE() {}
+  PeerState::Guarded* operator->() const { return &guarded(); }
 
   // The session, a lane, a notification, or what is loose: somebody may wait for it.
   void tell_changed() const { state_.changed_.notify_all(); }
@@ -81,19 +82,19 @@ class PeerLock {
 
   // ---- lanes ----
   PeerLane* open_lane(uint32_t index) const {
-    const LaneSet& lanes = state_.guarded_.lanes;
+    const LaneSet& lanes = guarded().lanes;
     PeerLane* lane = index < lanes.size() ? lanes[index].get() : nullptr;
     return lane != nullptr && lane->open() ? lane : nullptr;
   }
   // For something short.
-  PeerLane* lightest_lane() const { return open_lane(state_.guarded_.scheduler.lightest()); }
+  PeerLane* lightest_lane() const { return open_lane(guarded().scheduler.lightest()); }
   void wake(LaneBits lanes) const {
     while (!lanes.empty())
       if (PeerLane* lane = open_lane(lanes.take_first())) lane->wake();
   }
-  void wake_all() const { wake(state_.guarded_.scheduler.open_lanes()); }
+  void wake_all() const { wake(guarded().scheduler.open_lanes()); }
   LaneList started_lanes() const {
-    const LaneSet& lanes = state_.guarded_.lanes;
+    const LaneSet& lanes = guarded().lanes;
     LaneList out(lanes.keep());
     for (auto& lane : lanes)
       if (lane && lane->started()) out.add(lane.get());
@@ -101,6 +102,9 @@ class PeerLock {
   }
 
  private:
+  // It is held as long as there is a PeerLock.
+  PeerState::Guarded& guarded() const TCPX_NOT_CHECKED { return state_.guarded_; }
+
   PeerState& state_;
   std::unique_lock<std::mutex> lock_;
 };

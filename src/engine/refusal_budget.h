@@ -5,9 +5,9 @@
 #pragma once
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace tcpx {
 
@@ -20,19 +20,19 @@ class RefusalBudget {
 
   // One was refused. False: no more for now.
   bool spend(Nanos now) {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     refill(now);
     if (left_ > 0) --left_;
     return left_ > 0;
   }
   bool has_some(Nanos now) {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     refill(now);
     return left_ > 0;
   }
 
  private:
-  void refill(Nanos now) {
+  void refill(Nanos now) TCPX_REQUIRES(mu_) {
     constexpr Nanos kEach = kSecond / kPerSecond;
     if (since_ == 0) since_ = now;
     int64_t earned = std::max<int64_t>(0, now - since_) / kEach;
@@ -40,9 +40,9 @@ class RefusalBudget {
     since_ += earned * kEach;
   }
 
-  std::mutex mu_;
-  int64_t left_ = kBurst;
-  Nanos since_ = 0;  // of the last whole one that was earned
+  Mutex mu_;
+  int64_t left_ TCPX_GUARDED_BY(mu_) = kBurst;
+  Nanos since_ TCPX_GUARDED_BY(mu_) = 0;  // of the last whole one that was earned
 };
 
 }  // namespace tcpx

@@ -223,7 +223,7 @@ std::string receipt_json_of(TransferState& t) {
 std::string EngineCore::counters_json() {
   std::vector<std::shared_ptr<Peer>> peers;
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     for (auto& [id, peer] : peers_) peers.push_back(peer);
   }
   Json list = Json::array();

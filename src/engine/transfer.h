@@ -96,6 +96,7 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   std::vector<uint32_t> again;   // chunks to send again (lane lost)
   bool queued = false;           // with the scheduler
   size_t live_at = 0;            // where in the peer's list of live transfers
+  bool released = false;         // nobody posts it or waits for it any more
   bool held = false;             // a plugin that hangs may still use the local memory
   Nanos close_at = kNever;       // of one that fails: by then lanes have to let go of its memory
   std::shared_ptr<Fence> fence;  // by the service thread, for that

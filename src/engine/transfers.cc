@@ -47,6 +47,7 @@ Status Transfers::post(const std::shared_ptr<TransferState>& transfer,
 
 Status Transfers::check_post(PeerLock& lock, const TransferState& t) const {
   if (lock->session.over()) return lock->session.end_status();
+  if (t.released) return bad_call(TCPX_INVALID_ARGUMENT, "the transfer was released");
   if (t.live())
     return bad_call(TCPX_BUSY, "the transfer is in progress; wait for it or cancel it first");
   if (t.loose > 0)

@@ -21,7 +21,8 @@ class Transfers {
   void wait(TransferState& transfer, Nanos deadline);
   // When it returns ok nobody touches the memory of the transfer any more, on either side.
   Status cancel(const std::shared_ptr<TransferState>& transfer, Nanos deadline);
-  // The same here, and it has no way to say that it failed.
+  // The same here, and it has no way to say that it failed. Those who wait for the transfer or for
+  // the peer's answers stop doing so, and nobody posts it any more.
   void release(const std::shared_ptr<TransferState>& transfer) noexcept;
   Status status_of(const TransferState& transfer);
   void end_all_now(const Status& status);

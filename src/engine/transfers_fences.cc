@@ -194,6 +194,11 @@ void Transfers::look_again(const std::shared_ptr<TransferState>& transfer, uint6
 // where a thread of ours does not come back from the kernel it is waited for as long as that takes.
 // (A plugin that hangs ends the transfer.)
 void Transfers::release(const std::shared_ptr<TransferState>& transfer) noexcept {
+  {
+    PeerLock lock(state_);
+    transfer->released = true;
+    if (transfer->waiters > 0) lock.tell_changed();  // a cancel that waits for answers
+  }
   if (!quietly([&] {
         end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress"), 0);
       }))
@@ -214,10 +219,15 @@ Status Transfers::await_loose(TransferState& t, uint64_t post, Nanos deadline) {
   if (Status status = let_go(t, post); !status) return status;
   auto known = [&] { return t.loose == 0 || t.id != post; };
   ++t.waiters;
-  lock.wait_changed(deadline, [&] { return known() || lock->session.over(); });
+  lock.wait_changed(deadline, [&] { return known() || t.released || lock->session.over(); });
   --t.waiters;
   if (known()) return {};
   if (lock->session.over()) return lock->session.end_status();
+  if (t.released)
+    return transfer_error(TCPX_CANCELLED,
+                          strf("released by another thread; local memory is safe, but the peer has "
+                               "not confirmed {} chunks, which may still land in its memory",
+                               t.loose));
   return transfer_error(
       TCPX_DEADLINE, strf("local memory is safe, but the peer has not confirmed {} chunks, which "
                           "may still land in its memory; call tcpx_cancel again to wait for it",

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/text.h"
 
 namespace tcpx::gpu {
@@ -63,10 +63,10 @@ std::string CudaDriver::text_of(cu::Result result) const {
 
 // An application may load it after our first look. Once it is there it stays.
 const CudaDriver* loaded_cuda_driver() {
-  static std::mutex mu;
-  static CudaDriver driver;
-  static bool found = false;
-  std::lock_guard lock(mu);
+  static Mutex mu;
+  static CudaDriver driver TCPX_GUARDED_BY(mu);
+  static bool found TCPX_GUARDED_BY(mu) = false;
+  MutexLock lock(mu);
   if (found) return &driver;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   found = library != nullptr && find_looking(library, &driver);

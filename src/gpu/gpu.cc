@@ -77,7 +77,7 @@ Gpu::Part Gpu::take_part(MoveWatcher& watcher) {
   Part part;
   part.of_each = slots_of_each_;
   part.slots = staging_ + uint64_t{2} * parts_ * slots_of_each_ * settings_.slot;
-  part.queue = std::make_shared<MoveQueue>(&marks_[parts_], watcher);
+  part.queue = std::make_shared<MoveQueue>(&marks_[parts_], watcher, parts_);
   queues_.push_back(part.queue);
   ++parts_;
   queues_changed_.fetch_add(1, std::memory_order_seq_cst);
@@ -155,11 +155,13 @@ Status Gpu::set_up() {
     return failed("cuDevicePrimaryCtxRetain", r);
   if (cu::Result r = cuda_.ctx_push_current(context_); r != cu::kSuccess)
     return failed("cuCtxPushCurrent", r);
-  for (cu::Stream& stream : streams_) {
-    // The highest priority there is: copies of ours are short, and somebody waits for them.
-    if (cu::Result r = cuda_.stream_create_with_priority(&stream, cu::kStreamNonBlocking, -5);
-        r != cu::kSuccess)
-      return failed("cuStreamCreateWithPriority", r);
+  for (auto& kind : streams_) {
+    for (cu::Stream& stream : kind) {
+      // The highest priority there is: copies of ours are short, and somebody waits for them.
+      if (cu::Result r = cuda_.stream_create_with_priority(&stream, cu::kStreamNonBlocking, -5);
+          r != cu::kSuccess)
+        return failed("cuStreamCreateWithPriority", r);
+    }
   }
   const uint64_t part = 2 * settings_.slot * settings_.loops;
   slots_of_each_ =
@@ -232,8 +234,9 @@ void Gpu::tear_down() {
     return;
   }
   if (module_ != nullptr) (void)cuda_.module_unload(module_);
-  for (cu::Stream stream : streams_)
-    if (stream != nullptr) (void)cuda_.stream_destroy(stream);
+  for (auto& kind : streams_)
+    for (cu::Stream stream : kind)
+      if (stream != nullptr) (void)cuda_.stream_destroy(stream);
   if (staging_ != nullptr) (void)cuda_.mem_free_host(staging_);
   if (marks_ != nullptr) (void)cuda_.mem_free_host(marks_);
   cu::Context popped = nullptr;

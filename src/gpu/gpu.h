@@ -80,11 +80,15 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   bool begin_some();
   void begin(MoveQueue& queue, MoveJob& job);
   bool takes_kernel(const MoveJob& job) const;
+  cu::Stream stream_of(Lane lane, const MoveQueue& queue) const {
+    return streams_[static_cast<size_t>(lane)][queue.number() % kStreams];
+  }
   cu::Result submit_copies(const MoveJob& job, cu::Stream stream);
   cu::Result submit_kernels(const MoveJob& job, cu::Stream stream);
   bool under_way() const;
   bool tell(bool all);
   void watch(Nanos now);
+  bool watch(Lane lane, size_t number, Nanos now);
   void lose(const std::string& why);
   void sleep();
   // Anybody's.
@@ -98,7 +102,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
   cu::Device handle_ = 0;
   cu::Context context_ = nullptr;
-  cu::Stream streams_[kLanes] = {};
+  // Several of a kind, loops take turns: between two operations of one stream the GPU rests for
+  // some 5 us, which the other streams' fill.
+  static constexpr size_t kStreams = 4;
+  cu::Stream streams_[kLanes][kStreams] = {};
   cu::Module module_ = nullptr;
   cu::Function gather_ = nullptr, scatter_ = nullptr;
   std::string no_kernels_;  // why
@@ -129,7 +136,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     uint64_t reached = 0;
     Nanos since = 0, asked = 0;
   };
-  Progress progress_[kLanes];
+  Progress progress_[kLanes][kStreams];
   bool kernels_held_ = false;
   Nanos awake_until_ = 0;  // for what may come next
   Nanos told_all_ = 0;

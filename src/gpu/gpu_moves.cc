@@ -95,7 +95,7 @@ void Gpu::begin(MoveQueue& queue, MoveJob& job) {
   const bool kernel = takes_kernel(job);
   job.lane = kernel ? (job.out ? Lane::kKernelOut : Lane::kKernelIn)
                     : (job.out ? Lane::kCopyOut : Lane::kCopyIn);
-  const cu::Stream stream = streams_[static_cast<size_t>(job.lane)];
+  const cu::Stream stream = stream_of(job.lane, queue);
   cu::Result result = kernel ? submit_kernels(job, stream) : submit_copies(job, stream);
   if (result != cu::kSuccess) job.why = cuda_.text_of(result);
   // Also behind a part of it: the rest has failed, but the memory is let go when the part is over.
@@ -165,26 +165,30 @@ bool Gpu::under_way() const {
 void Gpu::watch(Nanos now) {
   if (lost()) return;
   bool held = false;
-  for (size_t i = 0; i < kLanes; ++i) {
-    const Lane lane = static_cast<Lane>(i);
-    uint64_t reached = 0;
-    bool under_way = false;
-    for (auto& queue : served_) {
-      reached += queue->reached(lane);
-      under_way |= queue->under_way(lane);
-    }
-    Progress& progress = progress_[i];
-    if (!under_way || reached != progress.reached) {
-      progress = {reached, now};
-      continue;
-    }
-    held |= is_kernel(lane) && now - progress.since > kKernelHeld;
-    if (now - progress.since < kLookAfter || now - progress.asked < kLookAfter) continue;
+  for (size_t i = 0; i < kLanes; ++i)
+    for (size_t k = 0; k < kStreams; ++k) held |= watch(static_cast<Lane>(i), k, now);
+  kernels_held_ = held;
+}
+
+// Whether it is a kernel that does not get its turn.
+bool Gpu::watch(Lane lane, size_t number, Nanos now) {
+  uint64_t reached = 0;
+  bool under_way = false;
+  for (size_t i = number; i < served_.size(); i += kStreams) {
+    reached += served_[i]->reached(lane);
+    under_way |= served_[i]->under_way(lane);
+  }
+  Progress& progress = progress_[static_cast<size_t>(lane)][number];
+  if (!under_way || reached != progress.reached) {
+    progress = {reached, now, 0};
+    return false;
+  }
+  if (now - progress.since >= kLookAfter && now - progress.asked >= kLookAfter) {
     progress.asked = now;
-    const cu::Result result = cuda_.stream_query(streams_[i]);
+    const cu::Result result = cuda_.stream_query(streams_[static_cast<size_t>(lane)][number]);
     if (result != cu::kSuccess && result != cu::kNotReady) lose(cuda_.text_of(result));
   }
-  kernels_held_ = held;
+  return is_kernel(lane) && now - progress.since > kKernelHeld;
 }
 
 // With the context goes everything that was under way in it: nothing of it touches memory any more.

@@ -52,7 +52,9 @@ class MoveQueue {
   // More than slots of both uses: a job has a slot while it lasts.
   static constexpr uint32_t kJobs = 128;
 
-  MoveQueue(Marks* marks, MoveWatcher& watcher) : marks_(marks), watcher_(watcher) {
+  // `number`: of the loop, among those that share the GPU.
+  MoveQueue(Marks* marks, MoveWatcher& watcher, uint32_t number)
+      : marks_(marks), watcher_(watcher), number_(number) {
     free_.reserve(kJobs);
     for (uint32_t i = kJobs; i > 0; --i) free_.push_back(i - 1);
   }
@@ -64,6 +66,8 @@ class MoveQueue {
   // Nobody will look any more. What is under way goes on; what was not begun is not begun.
   // When it returns the watcher is not told anything any more.
   void close() noexcept;
+
+  uint32_t number() const { return number_; }
 
   // ---- the GPU's thread ----
   MoveJob* next();  // the oldest one; nullptr: none
@@ -87,6 +91,7 @@ class MoveQueue {
 
   Marks* const marks_;
   MoveWatcher& watcher_;
+  const uint32_t number_;
   std::array<MoveJob, kJobs> jobs_;
   std::array<std::atomic<uint32_t>, kJobs> ring_{};
   std::vector<uint32_t> free_;           // the loop's

@@ -43,7 +43,7 @@ Status RegionTable::add(const RegionView& region, uint64_t* id, std::unique_ptr<
                     strf("unknown access bits {:#x}; use TCPX_REMOTE_READ and "
                          "TCPX_REMOTE_WRITE",
                          region.access));
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   uint32_t index;
   if (!free_.empty()) {
     index = free_.front();
@@ -72,7 +72,7 @@ Status RegionTable::add(const RegionView& region, uint64_t* id, std::unique_ptr<
 }
 
 Status RegionTable::retire(uint64_t id) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   if (Slot* slot = live_slot_locked(id)) {
     slot->id.store(0, std::memory_order_release);
     leaving_.insert(id);
@@ -91,13 +91,13 @@ void RegionTable::free_slot_locked(uint32_t index) {
 }
 
 void RegionTable::recycle(uint64_t id) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   if (leaving_.erase(id) == 0) return;  // two have waited for the same fence
   free_slot_locked(RegionIds::slot_of(id));
 }
 
 void RegionTable::suspend(uint64_t id) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   if (leaving_.erase(id) == 0) return;
   slot_at(RegionIds::slot_of(id))->suspended = id;
 }
@@ -111,7 +111,7 @@ Status RegionTable::describe_suspended(uint64_t id, RegionView* out) const {
 }
 
 Status RegionTable::resume(uint64_t id, std::atomic<uint64_t>* epoch) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   Slot* slot = suspended_slot_locked(id);
   if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not suspended", id));
   slot->suspended = 0;
@@ -122,7 +122,7 @@ Status RegionTable::resume(uint64_t id, std::atomic<uint64_t>* epoch) {
 }
 
 bool RegionTable::drop_suspended(uint64_t id) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   Slot* slot = suspended_slot_locked(id);
   if (slot == nullptr) return false;
   slot->suspended = 0;
@@ -149,7 +149,7 @@ Status RegionTable::revoke_grant(uint64_t id, uint64_t peer, std::unique_ptr<con
 
 Status RegionTable::change_grants(uint64_t id, std::unique_ptr<const Grants>* old,
                                   bool (*change)(Grants*, uint64_t), uint64_t peer) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   Slot* slot = live_slot_locked(id);
   if (slot == nullptr) slot = suspended_slot_locked(id);
   if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
@@ -166,7 +166,7 @@ Status RegionTable::change_grants(uint64_t id, std::unique_ptr<const Grants>* ol
 }
 
 Status RegionTable::describe(uint64_t id, RegionView* out) const {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   Slot* slot = live_slot_locked(id);
   if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not registered", id));
   *out = slot->view;
@@ -179,7 +179,7 @@ bool RegionTable::is_live(uint64_t id) const {
 }
 
 size_t RegionTable::size() const {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   return live_;
 }
 

@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "memory/place.h"
 #include "memory/region_extent.h"
@@ -93,19 +93,20 @@ class RegionTable {
   static constexpr uint32_t kMaxBlocks = RegionIds::kSlots / kBlockSlots;
 
   Slot* slot_at(uint32_t index) const;
-  Slot* live_slot_locked(uint64_t id) const;       // null: it names nothing
-  Slot* suspended_slot_locked(uint64_t id) const;  // null: it is not suspended
-  void free_slot_locked(uint32_t index);
+  Slot* live_slot_locked(uint64_t id) const TCPX_REQUIRES(mu_);       // null: it names nothing
+  Slot* suspended_slot_locked(uint64_t id) const TCPX_REQUIRES(mu_);  // null: it is not suspended
+  void free_slot_locked(uint32_t index) TCPX_REQUIRES(mu_);
   Status change_grants(uint64_t id, std::unique_ptr<const Grants>* old,
                        bool (*change)(Grants*, uint64_t), uint64_t peer);
 
-  mutable std::mutex mu_;
+  mutable Mutex mu_;
   std::unique_ptr<std::atomic<Slot*>[]> blocks_;  // blocks never move: resolvers hold pointers
-  uint32_t used_slots_ = 0;
-  size_t live_ = 0;
-  std::deque<uint32_t> free_;   // the one that rested longest comes first
-  RegionIds ids_;               // under mu_
-  std::set<uint64_t> leaving_;  // under mu_: retired, their memory perhaps still in use
+  uint32_t used_slots_ TCPX_GUARDED_BY(mu_) = 0;
+  size_t live_ TCPX_GUARDED_BY(mu_) = 0;
+  std::deque<uint32_t> free_ TCPX_GUARDED_BY(mu_);  // the one that rested longest comes first
+  RegionIds ids_ TCPX_GUARDED_BY(mu_);
+  // Retired, their memory perhaps still in use.
+  std::set<uint64_t> leaving_ TCPX_GUARDED_BY(mu_);
 };
 
 }  // namespace tcpx

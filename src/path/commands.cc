@@ -10,7 +10,7 @@ namespace tcpx {
 
 void Command::run() noexcept {
   {
-    std::lock_guard before(mu_);
+    MutexLock before(mu_);
     if (abandoned_) return;
   }
   tcpx_code code = TCPX_OK;
@@ -19,33 +19,33 @@ void Command::run() noexcept {
   } catch (...) {
     code = caught(TCPX_BLAST_NOTHING).code();
   }
-  std::lock_guard after(mu_);
+  MutexLock after(mu_);
   thrown_ = code;
   done_ = true;
   cv_.notify_all();
 }
 
 bool Command::wait_until(Nanos give_up) {
-  std::unique_lock lock(mu_);
-  tcpx::wait_until(cv_, lock, give_up, [&] { return done_ || abandoned_; });
+  MutexLock lock(mu_);
+  tcpx::wait_until(cv_, lock, give_up, [&]() TCPX_REQUIRES(mu_) { return done_ || abandoned_; });
   return done_;
 }
 
 bool Command::abandon() {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   abandoned_ = true;
   return done_;
 }
 
 void Command::rethrow() const {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   if (thrown_ == TCPX_NO_MEMORY) throw std::bad_alloc();
   if (thrown_ != TCPX_OK) throw std::runtime_error("a command of a progress loop failed");
 }
 
 std::shared_ptr<Command> Commands::push(std::function<void()> f) {
   auto command = std::make_shared<Command>(std::move(f));
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   waiting_.push_back(command);
   any_.store(true);
   return command;
@@ -54,7 +54,7 @@ std::shared_ptr<Command> Commands::push(std::function<void()> f) {
 bool Commands::run_all() {
   std::vector<std::shared_ptr<Command>> batch;
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     batch.swap(waiting_);
     any_.store(false);
   }

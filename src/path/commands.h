@@ -5,10 +5,10 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace tcpx {
@@ -27,11 +27,11 @@ class Command {
 
  private:
   const std::function<void()> f_;
-  mutable std::mutex mu_;
+  mutable Mutex mu_;
   std::condition_variable cv_;
-  bool done_ = false;
-  bool abandoned_ = false;
-  tcpx_code thrown_ = TCPX_OK;
+  bool done_ TCPX_GUARDED_BY(mu_) = false;
+  bool abandoned_ TCPX_GUARDED_BY(mu_) = false;
+  tcpx_code thrown_ TCPX_GUARDED_BY(mu_) = TCPX_OK;
 };
 
 class Commands {
@@ -42,8 +42,8 @@ class Commands {
 
  private:
   std::atomic<bool> any_{false};
-  std::mutex mu_;
-  std::vector<std::shared_ptr<Command>> waiting_;
+  Mutex mu_;
+  std::vector<std::shared_ptr<Command>> waiting_ TCPX_GUARDED_BY(mu_);
 };
 
 }  // namespace tcpx

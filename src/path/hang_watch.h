@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "path/tuning.h"
 
 namespace tcpx {
@@ -28,7 +28,7 @@ class HangWatch {
   bool hangs(Nanos now, Nanos patience) {
     Nanos began = began_.load(std::memory_order_relaxed);
     if (began == 0) return false;
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     if (began != looked_at_) {
       looked_at_ = last_look_ = began;
       seen_ = 0;
@@ -40,10 +40,10 @@ class HangWatch {
 
  private:
   std::atomic<Nanos> began_{0};
-  std::mutex mu_;
-  Nanos looked_at_ = 0;  // the round that began then
-  Nanos last_look_ = 0;
-  Nanos seen_ = 0;  // of that round
+  Mutex mu_;
+  Nanos looked_at_ TCPX_GUARDED_BY(mu_) = 0;  // the round that began then
+  Nanos last_look_ TCPX_GUARDED_BY(mu_) = 0;
+  Nanos seen_ TCPX_GUARDED_BY(mu_) = 0;  // of that round
 };
 
 }  // namespace tcpx

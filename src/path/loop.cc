@@ -72,18 +72,29 @@ void Loop::thread_main() {
 // the second try_lock succeeds.
 bool Loop::take_as_thread() {
   thread_watches_.store(true);
-  while (Nanos look = thread_.stopping() ? 0 : lease_.next_look(now_ns())) {
-    sleep_until_clock(look);
-    thread_wakes_.fetch_add(1, std::memory_order_relaxed);
-  }
-  bool taken = drive_mu_.try_lock();
-  if (!taken) {
-    thread_wants_.store(true);
+  bool taken = false;
+  do {
+    while (Nanos look = thread_.stopping() ? 0 : lease_.next_look(now_ns())) {
+      sleep_until_clock(look);
+      thread_wakes_.fetch_add(1, std::memory_order_relaxed);
+    }
     taken = drive_mu_.try_lock();
-  }
+    if (!taken) {
+      thread_wants_.store(true);
+      taken = drive_mu_.try_lock();
+    }
+  } while (taken && gives_back_for_lease());
   thread_watches_.store(false);
   if (taken) thread_drives_.store(true, std::memory_order_relaxed);
   return taken;
+}
+
+// Between our look at the lease and the lock another may have begun, if this thread was kept from
+// running.
+bool Loop::gives_back_for_lease() {
+  if (thread_.stopping() || !lease_.holds(now_ns())) return false;
+  drive_mu_.unlock();
+  return true;
 }
 
 void Loop::drive_as_thread() {

@@ -119,6 +119,7 @@ class Loop final : public LoopSources, private MoveWatcher {
   bool tells() { return mover_ != nullptr && mover_->tells(); }
   void thread_main();
   bool take_as_thread();
+  bool gives_back_for_lease();
   void drive_as_thread();
   bool others_may_drive() const { return !settings_.own_thread_only || thread_.stopped(); }
   template <class Stop>

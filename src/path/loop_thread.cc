@@ -17,11 +17,11 @@ Status LoopThread::start(std::function<void()> work) {
     // The end of a lease (path/lease.h) is 100 us away; the kernel would add 50 to that.
     prctl(PR_SET_TIMERSLACK, 1);
     {
-      std::lock_guard lock(end_mu_);
+      MutexLock lock(end_mu_);
       id_ = gettid();
     }
     work();
-    std::lock_guard lock(end_mu_);
+    MutexLock lock(end_mu_);
     ended_ = true;
     ended_cv_.notify_all();
   });
@@ -35,7 +35,7 @@ bool LoopThread::stop(Nanos patience, const Ending& ending) {
   ending.wake();
   {
     Nanos give_up = ending.hangs == nullptr ? kNever : deadline_after(now_ns(), patience);
-    std::unique_lock lock(end_mu_);
+    MutexLock lock(end_mu_);
     auto ended = [&] { return ended_.load() || !thread_.joinable(); };
     while (!ended()) {
       Nanos now = now_ns();
@@ -50,7 +50,7 @@ bool LoopThread::stop(Nanos patience, const Ending& ending) {
 }
 
 std::string LoopThread::cpus() const {
-  std::lock_guard lock(end_mu_);
+  MutexLock lock(end_mu_);
   if (id_ == 0 || ended_) return {};
   return format_cpus(topo::cpus_of_thread(id_));
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace tcpx {
@@ -38,9 +39,9 @@ class LoopThread {
   std::thread thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> stopped_{false};
-  std::mutex stop_mu_;
-  mutable std::mutex end_mu_;
-  pid_t id_ = 0;  // 0: it has not begun
+  std::mutex stop_mu_;  // one at a time stops it
+  mutable Mutex end_mu_;
+  pid_t id_ TCPX_GUARDED_BY(end_mu_) = 0;  // 0: it has not begun
   std::condition_variable ended_cv_;
   std::atomic<bool> ended_{false};  // set under end_mu_
 };

@@ -15,7 +15,7 @@ namespace {
 
 std::atomic<int> under_way{0};
 
-Status too_many(std::string why) {
+Status too_many(const std::string& why) {
   return bad_call(TCPX_LIMIT, strf("{}; connect by IP address, or try again later", why));
 }
 
@@ -53,7 +53,7 @@ void Lookup::run() noexcept {
     status = Status(TCPX_NO_MEMORY, TCPX_BLAST_PEER, {});
   }
   under_way.fetch_sub(1);
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   ended_ = true;
   status_ = std::move(status);
   found_ = std::move(found);
@@ -62,7 +62,7 @@ void Lookup::run() noexcept {
 }
 
 bool Lookup::ended(Status* status, std::vector<wire::Address>* out) {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   if (!ended_) return false;
   *status = status_;
   *out = found_;

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "wire/handshake.h"
 
@@ -34,10 +34,10 @@ class Lookup {
   std::string host_;
   uint16_t port_ = 0;
   Fd wake_;
-  std::mutex mu_;  // below
-  bool ended_ = false;
-  Status status_;
-  std::vector<wire::Address> found_;
+  Mutex mu_;
+  bool ended_ TCPX_GUARDED_BY(mu_) = false;
+  Status status_ TCPX_GUARDED_BY(mu_);
+  std::vector<wire::Address> found_ TCPX_GUARDED_BY(mu_);
 };
 
 }  // namespace tcpx

@@ -45,12 +45,13 @@ void Service::stop() {
   thread_.join();
   run_tasks();
   entries_.clear();
+  MutexLock lock(mu_);
   guests_.clear();
 }
 
 void Service::defer(std::function<void()> task) {
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     tasks_.push_back(std::move(task));
   }
   hurry();
@@ -114,7 +115,7 @@ void Service::event(int fd) {
 void Service::run_tasks() {
   std::vector<std::function<void()>> batch;
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     if (tasks_.empty()) return;
     batch.swap(tasks_);
   }
@@ -125,7 +126,7 @@ void Service::run_tasks() {
 
 bool Service::greet(Guest guest) {
   {
-    std::lock_guard lock(mu_);
+    MutexLock lock(mu_);
     if (guests_.size() >= places_) return false;
     guests_.push_back(std::move(guest));
   }
@@ -135,13 +136,13 @@ bool Service::greet(Guest guest) {
 }
 
 size_t Service::half_open() {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   return guests_.size() + serving_.load();
 }
 
 void Service::greet_some() {
   for (int i = 0; more_guests_ && i < kGuestsPerTurn; ++i) {
-    std::unique_lock lock(mu_);
+    MutexLock lock(mu_);
     more_guests_ = !guests_.empty();
     if (!more_guests_) return;
     Guest guest = std::move(guests_.front());

@@ -9,11 +9,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "session/half_open.h"
 #include "session/handshake.h"
 
@@ -83,9 +83,9 @@ class Service {
   std::thread thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> serving_{0};  // handshakes with guests
-  std::mutex mu_;
-  std::vector<std::function<void()>> tasks_;
-  std::deque<Guest> guests_;
+  Mutex mu_;
+  std::vector<std::function<void()>> tasks_ TCPX_GUARDED_BY(mu_);
+  std::deque<Guest> guests_ TCPX_GUARDED_BY(mu_);
 
   // Service thread only:
   std::map<int, Entry> entries_;   // by fd

@@ -1,4 +1,7 @@
-// Several threads that wait for one transfer: all of them hear of its end when it comes.
+// Several threads inside calls on one transfer: all of them hear of its end when it comes, also
+// when one of them releases it.
+#include <atomic>
+#include <functional>
 #include <thread>
 
 #include "cut_lanes.h"
@@ -80,6 +83,107 @@ TEST_F(Waiters, ManyOfThemHearOfTheEnd) {
     for (std::thread& thread : threads) thread.join();
     for (auto& each : back) EXPECT_LT(each - ended, kAtOnce);
   }
+}
+
+// Threads inside calls on a transfer that another one releases.
+class Released : public Waiters {
+ protected:
+  // Has `call` called with the transfer in another thread, releases it 50 ms later, and says what
+  // the call gave. When the release has returned nobody uses the transfer any more.
+  tcpx_code released_during(const std::function<tcpx_code(tcpx_transfer*)>& call) {
+    std::atomic<int> code{kInside};
+    std::thread caller([&, raw = transfer_.raw()] { code = call(raw); });
+    std::this_thread::sleep_for(Ms{50});
+    EXPECT_EQ(code, kInside) << "it did not wait for the stopped peer";
+    const auto from = Clock::now();
+    transfer_.release();
+    EXPECT_LT(Clock::now() - from, kFence);
+    EXPECT_TRUE(eventually([&] { return code != kInside; }, kAtOnce));
+    caller.join();
+    return static_cast<tcpx_code>(code.load());
+  }
+  static constexpr int kInside = -100;
+  static constexpr Ms kFence = patience(3'000);  // on net it waits for the plugin, or closes lanes
+};
+
+TEST_F(Released, AWaitEnds) {
+  target_->program.freeze();
+  ASSERT_TRUE(succeeded(transfer_.post()));
+  EXPECT_EQ(released_during([](tcpx_transfer* t) { return tcpx_wait(t, kLong.count()); }),
+            TCPX_CANCELLED);
+  target_->program.thaw();
+}
+
+TEST_F(Released, PollsEnd) {
+  target_->program.freeze();
+  ASSERT_TRUE(succeeded(transfer_.post()));
+  tcpx_code code = released_during([](tcpx_transfer* t) {
+    tcpx_code now;
+    while ((now = tcpx_poll(t)) == TCPX_IN_PROGRESS) {
+    }
+    return now;
+  });
+  // The poll that was inside, or the next one.
+  EXPECT_TRUE(code == TCPX_CANCELLED || code == TCPX_INVALID_ARGUMENT) << code;
+  target_->program.thaw();
+}
+
+// It waits for answers of the peer, which a release does not.
+TEST_F(Released, ACancelEnds) {
+  target_->program.freeze();
+  ASSERT_TRUE(succeeded(transfer_.post()));
+  const tcpx_code code =
+      released_during([](tcpx_transfer* t) { return tcpx_cancel(t, kLong.count()); });
+  // On net its lanes may have been closed, and the session with them.
+  EXPECT_TRUE(code == TCPX_CANCELLED || code == TCPX_PEER_TIMEOUT) << code;
+  target_->program.thaw();
+}
+
+// The same of one that has ended, with chunks that may still land.
+TEST_F(Released, ACancelOfWhatIsLooseEnds) {
+  if (std::getenv("TCPX_TEST_NET_PLUGIN") != nullptr)
+    GTEST_SKIP() << "its lanes are closed with the memory, nothing stays loose";
+  target_->program.freeze();
+  ASSERT_TRUE(succeeded(transfer_.post(Ms{50})));
+  ASSERT_EQ(transfer_.wait(kLong).code(), TCPX_DEADLINE);
+  EXPECT_EQ(released_during([](tcpx_transfer* t) { return tcpx_cancel(t, kLong.count()); }),
+            TCPX_CANCELLED);
+  target_->program.thaw();
+}
+
+// Threads that do everything one can do with a transfer, until it is one no longer.
+TEST_F(Released, AtAnyMomentOfAnyCall) {
+  const tcpx_local_piece mine{mine_.region, 0, 64 << 10};
+  const tcpx_remote_piece theirs{&target_->memory, 0, 64 << 10};
+  for (int round = 0; round < smaller_if_sanitized(600, 200); ++round) {
+    Transfer transfer;
+    ASSERT_TRUE(succeeded(engine_.prepare(id_, round % 2 == 0 ? TCPX_WRITE : TCPX_READ, {mine},
+                                          {theirs}, &transfer)));
+    tcpx_transfer* const raw = transfer.raw();
+    ASSERT_TRUE(succeeded(transfer.post()));
+    const std::function<tcpx_code()> calls[] = {[&] { return tcpx_wait(raw, kLong.count()); },
+                                                [&] { return tcpx_poll(raw); },
+                                                [&] { return tcpx_cancel(raw, kLong.count()); },
+                                                [&] {
+                                                  const tcpx_code code = tcpx_post(raw, nullptr);
+                                                  return code == TCPX_BUSY ? TCPX_OK : code;
+                                                },
+                                                [&] {
+                                                  tcpx_receipt receipt{};
+                                                  return tcpx_receipt_get(raw, &receipt);
+                                                }};
+    std::vector<std::thread> threads;
+    for (auto& call : calls)
+      threads.emplace_back([&] {
+        while (call() != TCPX_INVALID_ARGUMENT) {
+        }
+      });
+    std::this_thread::sleep_for(std::chrono::microseconds(round * 7 % 500));
+    transfer.release();
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(counter(engine_, "transfers_posted"),
+            counter(engine_, "transfers_done") + counter(engine_, "transfers_failed"));
 }
 
 }  // namespace

@@ -280,6 +280,73 @@ class Loopback(Case):
             self.assertIn(text, result.stdout)
 
 
+FAKE_CUDA = os.path.join(os.environ.get("TCPX_TEST_BUILD_DIR", "build/release"), "tests/libtcpx_fake_cuda.so")
+
+
+@unittest.skipUnless(os.path.exists(FAKE_CUDA), "the fake CUDA driver is not built")
+class GpuMemory(Case):
+    """On a CUDA driver without a GPU, two devices."""
+
+    def bench(self, *args, **env):
+        return tcpx("bench", "--loopback", "--json", *args, *QUICK,
+                    **{"TCPX_TEST_CUDA_LIBRARY": FAKE_CUDA, **env})
+
+    def test_kinds_at_either_end_are_moved_checked_and_named(self):
+        for asked, named in (("cuda", "cuda:0"), ("cuda:1,cuda:0", "cuda:1,cuda:0"), ("cuda,host", "cuda:0,host"),
+                             ("host,cuda:1", "host,cuda:1"), ("auto", "cuda:0")):
+            with self.subTest(memory=asked):
+                result = self.bench("--memory", asked, "--size", "4K,1000001", "--baseline", "none")
+                document = self.document(result)
+                self.assertEqual(document["config"]["memory"], named)
+                self.assertEqual(len(document["records"]), 4)
+                for record in document["records"]:
+                    self.assertEqual(record["memory"], named)
+                    self.assertIs(record["verified"], True)
+                for end in set(named.split(",")) - {"host"}:
+                    self.assertIn(f"{end} (Fake GPU", result.stderr)  # whose staging the engine has opened
+
+    def test_pieces_raw_and_text(self):
+        result = tcpx("bench", "--loopback", "--memory", "cuda:1", "--size", "100001", "--pieces", "7", *QUICK,
+                      TCPX_TEST_CUDA_LIBRARY=FAKE_CUDA)
+        self.assert_ended(result, 0)
+        self.assertIn("memory cuda:1,", result.stdout)
+        self.assertRegex(result.stdout, r"(?m)^read +100001 +7 .* yes$")
+
+    def test_damaged_data_is_exit_4(self):
+        for op in ("write", "read"):
+            result = self.bench("--memory", "cuda", "--op", op, "--size", "64K", TCPX_TEST_CORRUPT="1")
+            self.assertIs(self.document(result, 4)["records"][-1]["verified"], False)
+
+    def test_a_copy_of_the_tool_that_fails_is_said(self):
+        result = self.bench("--memory", "host,cuda", "--op", "write", "--size", "64K",
+                            FAKE_CUDA_PLAN="fail:cuMemcpyDtoH_v2@1+=1")
+        self.assert_ended(result, 1, "copying content from the GPU", "CUDA error 1")
+
+    def test_what_is_missing_is_said(self):
+        nowhere = self.bench("--memory", "cuda", "--size", "4K", TCPX_TEST_CUDA_LIBRARY="/nonexistent/libcuda.so.1")
+        self.assert_ended(nowhere, 3, "needs a GPU and its driver", "/nonexistent/libcuda.so.1")
+        self.assert_ended(self.bench("--memory", "cuda:7", "--size", "4K"), 3, "cuda:7", "2 GPU(s)")
+        self.assert_ended(self.bench("--memory", "cuda:0,cuda:7", "--size", "4K"), 3, "cuda:7", "2 GPU(s)")
+        full = self.bench("--memory", "cuda", "--size", "64M", FAKE_CUDA_PLAN="device_memory:1048576")
+        self.assert_ended(full, 3, "allocating 66 MiB on cuda:0")
+        off = self.bench("--memory", "cuda", "--size", "4K", TCPX_GPU_MEMORY="off")
+        self.assert_ended(off, 1, "memory of cuda:0", "gpu_memory")
+
+    def test_bad_kinds_are_usage_errors(self):
+        for kind in ("cuda:", "cuda:x", "cuda:-1", "cuda,", "host,gpu", "host,host,host", "", "vram"):
+            with self.subTest(memory=kind):
+                self.assert_ended(tcpx("bench", "--loopback", "--memory", kind), 2, "--memory")
+
+    def test_demo_takes_the_gpu_where_there_is_one(self):
+        gpu = {"TCPX_TEST_CUDA_LIBRARY": FAKE_CUDA}
+        for env, memory in ((gpu, "cuda:0"), ({"TCPX_TEST_CUDA_LIBRARY": "/nonexistent"}, "host"),
+                            ({**gpu, "FAKE_CUDA_DEVICES": "0"}, "host"), ({**gpu, "TCPX_GPU_MEMORY": "off"}, "host")):
+            with self.subTest(env=env):
+                result = tcpx("demo", "--size", "1M", **env)
+                self.assert_ended(result, 0)
+                self.assertIn(f"memory {memory}.", result.stdout)
+
+
 def child_of(pid, timeout=20):
     """The bench's server process."""
     deadline = time.monotonic() + timeout
@@ -387,7 +454,7 @@ class TwoProcesses(Case):
         key, address = self.make_key(), f"127.0.0.1:{free_port()}"
         with Listener(address, "--auth-key-file", key):
             result = self.connect(address, "--auth-key-file", key, TCPX_TEST_BENCH_PROTOCOL="77")
-            self.assert_ended(result, 2, "server 1", "client 77")
+            self.assert_ended(result, 2, "server 2", "client 77")
 
     def test_open_needs_auth_off_on_both_sides(self):
         address = f"127.0.0.1:{free_port()}"

@@ -53,7 +53,7 @@ Local make_local(Engine& engine, uint64_t size, uint32_t access, uint64_t seed,
                  const std::string& kind, uint64_t skew) {
   Local local;
   local.memory = allocate(kind, size, skew);
-  if (kind != "sparse") fill(*local.memory, 0, size, Pattern(seed), 0);
+  if (kind != "sparse") fill(*local.memory, 0, content_size(kind, size), Pattern(seed), 0);
   Result result = engine.register_memory(local.memory->address(), size, access, &local.region);
   if (!result) throw std::runtime_error("register: " + result.text());
   return local;

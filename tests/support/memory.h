@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -110,16 +111,55 @@ class SparseMemory final : public Memory {
 // "cuda" or "cuda:N": memory of a GPU, on the driver that fake_cuda.h chooses.
 std::unique_ptr<Memory> allocate_device(const std::string& kind, uint64_t size, uint64_t skew);
 
+// Address space of any size over one piece of memory that is mapped again and again: byte x is byte
+// x mod kPeriod. For the content of a source; two chunks at different places within 8 GiB never
+// begin alike, for the period has no factor in common with their sizes but the page.
+class RepeatedMemory final : public Memory {
+ public:
+  static constexpr uint64_t kPeriod = (64 << 20) + 4096;
+
+  explicit RepeatedMemory(uint64_t size) {
+    size_ = size;
+    const int file = ::memfd_create("repeated", MFD_CLOEXEC);
+    void* space =
+        ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    bool mapped = file >= 0 && space != MAP_FAILED && ::ftruncate(file, kPeriod) == 0;
+    for (uint64_t at = 0; mapped && at < size; at += kPeriod)
+      mapped = ::mmap(static_cast<uint8_t*>(space) + at, std::min(kPeriod, size - at),
+                      PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+    if (file >= 0) ::close(file);
+    if (!mapped) throw std::runtime_error("mmap of repeated memory failed");
+    address_ = space;
+  }
+  ~RepeatedMemory() override { ::munmap(address_, size_); }
+  RepeatedMemory(const RepeatedMemory&) = delete;
+  RepeatedMemory& operator=(const RepeatedMemory&) = delete;
+
+  uint8_t* host() const override { return static_cast<uint8_t*>(address_); }
+  void store(uint64_t offset, const void* bytes, uint64_t length) override {
+    std::memcpy(host() + offset, bytes, length);
+  }
+  void load(uint64_t offset, void* bytes, uint64_t length) const override {
+    std::memcpy(bytes, host() + offset, length);
+  }
+};
+
 // The allocator table: kinds by name.
 inline std::unique_ptr<Memory> allocate(const std::string& kind, uint64_t size, uint64_t skew = 0) {
   if (kind == "host") return std::make_unique<HostMemory>(size, skew);
   if (kind == "sparse") return std::make_unique<SparseMemory>(size);
   if (kind.starts_with("cuda")) return allocate_device(kind, size, skew);
+  if (kind == "repeated") return std::make_unique<RepeatedMemory>(size);
   throw std::runtime_error("no such memory kind: " + kind);
 }
 
 // ---- content, through store and load only ----------------------------------------------------
 inline constexpr uint64_t kStep = 1 << 20;
+
+// The pattern begins anew with every period of repeated memory.
+inline uint64_t content_size(const std::string& kind, uint64_t size) {
+  return kind == "repeated" ? std::min(size, RepeatedMemory::kPeriod) : size;
+}
 
 inline void fill(Memory& memory, uint64_t offset, uint64_t length, const Pattern& pattern,
                  uint64_t position) {

@@ -190,7 +190,7 @@ class PeerProgram {
     uint64_t seed = args.number();
     Block block;
     block.memory = allocate(kind, size, args.number());
-    if (kind != "sparse") fill(*block.memory, 0, size, Pattern(seed), 0);
+    if (kind != "sparse") fill(*block.memory, 0, content_size(kind, size), Pattern(seed), 0);
     need(engine_.register_memory(block.memory->address(), size, access, &block.region));
     return keep(name, std::move(block));
   }

@@ -48,7 +48,7 @@ class SlowMover final : public Mover {
       free_[index(i < moves.slots ? SlotUse::kSend : SlotUse::kReceive)].push_back(storage_.data() +
                                                                                    i * kSlotBytes);
   }
-  PlaceMask staged() const override { return moves_.stages ? PlaceMask{0x1F} : 0; }
+  PlaceMask staged() const override { return moves_.stages ? kHostBit : PlaceMask{0}; }
   size_t free_slots(SlotUse use, const Place&) override {
     if (free_[index(use)].empty()) ++moves_.starved;
     return free_[index(use)].size();

@@ -4,7 +4,7 @@
 // PCIe busy (2 blocks of 512 threads: 29 to 38 GB/s out, 26 to 34 in, as many as 64 blocks), and
 // pieces of different sizes are shared evenly. All loads of a stretch are under way before the
 // first store.
-#include "pieces.h"
+#include "gpu/kernels/pieces.h"
 
 namespace tcpx::gpu {
 namespace {

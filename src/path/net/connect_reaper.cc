@@ -3,11 +3,11 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <list>
-#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/forked.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wait.h"
 
@@ -30,13 +30,13 @@ struct Pending {
 // One thread while there is something to do; one more when that hangs in a plugin's call. Never
 // destroyed: it may outlive every engine.
 struct Reaper {
-  std::mutex mu;
+  Mutex mu;
   std::condition_variable changed;
-  std::list<Pending> pending;
-  uint64_t thread = 0;  // the number of the one that works; 0: none
-  uint64_t last_thread = 0;
-  Nanos in_call_since = 0;  // 0: not in a plugin's call
-  bool exiting = false;
+  std::list<Pending> pending TCPX_GUARDED_BY(mu);
+  uint64_t thread TCPX_GUARDED_BY(mu) = 0;  // the number of the one that works; 0: none
+  uint64_t last_thread TCPX_GUARDED_BY(mu) = 0;
+  Nanos in_call_since TCPX_GUARDED_BY(mu) = 0;  // 0: not in a plugin's call
+  bool exiting TCPX_GUARDED_BY(mu) = false;
   const MadeHere made_here{};
 };
 Reaper& reaper() {
@@ -52,14 +52,14 @@ bool ended(Pending& entry) {
 }
 
 // Asks about one, outside the lock. False: this thread was given up meanwhile.
-bool ask(Reaper& all, std::unique_lock<std::mutex>& lock, uint64_t number) {
+bool ask(Reaper& all, uint64_t number) TCPX_REQUIRES(all.mu) {
   std::list<Pending> one;
   one.splice(one.begin(), all.pending, all.pending.begin());
   Pending& entry = one.front();
   all.in_call_since = now_ns();
-  lock.unlock();
+  all.mu.unlock();
   bool over = ended(entry);
-  lock.lock();
+  all.mu.lock();
   if (!over && now_ns() >= entry.give_up) {
     // Not asked again. The plugin may still use its handle, so that is left to it.
     (void)entry.handle.release();
@@ -75,18 +75,19 @@ bool ask(Reaper& all, std::unique_lock<std::mutex>& lock, uint64_t number) {
 
 void run(uint64_t number) {
   Reaper& all = reaper();
-  std::unique_lock lock(all.mu);
+  MutexLock lock(all.mu);
   while (!all.pending.empty() && !all.exiting) {
     for (size_t left = all.pending.size(); left > 0 && !all.exiting; --left)
-      if (!ask(all, lock, number)) return;
+      if (!ask(all, number)) return;
     if (!all.pending.empty())
-      wait_until(all.changed, lock, now_ns() + kBetweenPolls, [&] { return all.exiting; });
+      wait_until(all.changed, lock, now_ns() + kBetweenPolls,
+                 [&]() TCPX_REQUIRES(all.mu) { return all.exiting; });
   }
   all.thread = 0;
   all.changed.notify_all();
 }
 
-bool hangs_locked(const Reaper& all) {
+bool hangs_locked(const Reaper& all) TCPX_REQUIRES(all.mu) {
   return all.in_call_since != 0 && now_ns() - all.in_call_since > kHangPatience;
 }
 
@@ -94,10 +95,11 @@ bool hangs_locked(const Reaper& all) {
 void stop_at_exit() {
   Reaper& all = reaper();
   if (all.made_here.is_inherited()) return;  // its thread is not here, and may hold the lock
-  std::unique_lock lock(all.mu);
+  MutexLock lock(all.mu);
   all.exiting = true;
   all.changed.notify_all();
-  wait_until(all.changed, lock, now_ns() + kExitPatience, [&] { return all.thread == 0; });
+  wait_until(all.changed, lock, now_ns() + kExitPatience,
+             [&]() TCPX_REQUIRES(all.mu) { return all.thread == 0; });
 }
 
 }  // namespace
@@ -113,7 +115,7 @@ void reap_connect(std::shared_ptr<Plugin> plugin, int device,
   if (!quietly([&] { one.emplace_back(); })) return (void)handle.release();  // still in use
   one.front() = {std::move(plugin), device, std::move(handle), now_ns() + kReapPatience};
   Reaper& all = reaper();
-  std::lock_guard lock(all.mu);
+  MutexLock lock(all.mu);
   all.pending.splice(all.pending.end(), one);
   if (all.exiting || (all.thread != 0 && !hangs_locked(all))) return;
   all.thread = ++all.last_thread;

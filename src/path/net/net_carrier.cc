@@ -45,7 +45,7 @@ Status setup_error(std::string text) {
   return lane_error(TCPX_PATH_UNAVAILABLE, std::move(text));
 }
 
-std::string with_warning(std::string text, Nanos since) {
+std::string with_warning(const std::string& text, Nanos since) {
   std::string warning = last_plugin_warning(since);
   return warning.empty() ? text : text + "; the plugin's last warning here: " + warning;
 }

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <map>
-#include <mutex>
 
 #include "base/forked.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "path/net/connect_reaper.h"
 #include "path/net/plugin_log.h"
@@ -58,7 +58,7 @@ Status no_plugin_file() {
 }
 
 Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
-  static std::mutex mu;
+  static Mutex mu;
   static std::map<std::string, std::shared_ptr<Plugin>>* const loaded =
       new std::map<std::string, std::shared_ptr<Plugin>>;
   static const MadeHere made_here;
@@ -69,7 +69,7 @@ Status Plugin::load(const Request& request, std::shared_ptr<Plugin>* out) {
   std::vector<Candidate> candidates = plugin_candidates(request.path);
   if (candidates.empty()) return no_plugin_file();
   const Candidate& chosen = candidates.front();
-  std::lock_guard lock(mu);  // the first use of a plugin is serial
+  MutexLock lock(mu);  // the first use of a plugin is serial
   if (auto found = loaded->find(chosen.path); found != loaded->end()) {
     *out = found->second;
     return {};

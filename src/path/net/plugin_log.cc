@@ -3,21 +3,22 @@
 #include <cstdarg>
 #include <cstdio>
 #include <map>
-#include <mutex>
 
 #include "base/caught.h"
+#include "base/mutex.h"
 
 namespace tcpx::net {
 namespace {
 
 struct Sinks {
-  std::mutex mu;
-  std::map<int, Log> logs;
-  int next = 1;
+  Mutex mu;
+  std::map<int, Log> logs TCPX_GUARDED_BY(mu);
+  int next TCPX_GUARDED_BY(mu) = 1;
   struct Warning {
     std::string text;
     Nanos at = 0;
-  } newest, before;
+  };
+  Warning newest TCPX_GUARDED_BY(mu), before TCPX_GUARDED_BY(mu);
 };
 
 // Never destroyed: a plugin's threads may log while the process exits.
@@ -40,7 +41,7 @@ tcpx_log_level level_of(int level) {
 // is to be had.
 void tell(int level, const char* text, const char* where, int line) {
   Sinks& all = sinks();
-  std::lock_guard lock(all.mu);
+  MutexLock lock(all.mu);
   bool warning = level == nccl::kLogWarn;
   if (warning) {
     if (all.newest.text != text) all.before = std::move(all.newest);
@@ -71,20 +72,20 @@ nccl::Logger plugin_logger() {
 
 PluginLogTap::PluginLogTap(const Log& log) {
   Sinks& all = sinks();
-  std::lock_guard lock(all.mu);
+  MutexLock lock(all.mu);
   id_ = all.next++;
   all.logs.emplace(id_, log);
 }
 
 PluginLogTap::~PluginLogTap() {
   Sinks& all = sinks();
-  std::lock_guard lock(all.mu);
+  MutexLock lock(all.mu);
   all.logs.erase(id_);
 }
 
 std::string last_plugin_warning(Nanos since) {
   Sinks& all = sinks();
-  std::lock_guard lock(all.mu);
+  MutexLock lock(all.mu);
   if (all.newest.text.empty() || all.newest.at < since) return {};
   if (all.before.text.empty() || all.before.at < since) return all.newest.text;
   return strf("{} (before it: {})", all.newest.text, all.before.text);

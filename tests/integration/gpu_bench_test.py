@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""The benchmarks of GPU memory, on the CUDA driver of the tests: that they run, check content and say what is wrong.
+
+How fast anything is there says nothing.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+BUILD = pathlib.Path(os.environ.get("TCPX_TEST_BUILD_DIR", "build/release"))
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+FAKE_CUDA = BUILD / "tests/libtcpx_fake_cuda.so"
+RING, NEIGHBOURS = BUILD / "bench/tcpx_gpu_ring", BUILD / "bench/tcpx_gpu_neighbours"
+
+
+def run(*command, **env):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TCPX_", "FAKE_CUDA"))}
+    return subprocess.run(list(map(str, command)), env={**clean, "TCPX_TEST_CUDA_LIBRARY": str(FAKE_CUDA), **env}, timeout=120,
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+class Ring(unittest.TestCase):
+    SMALL = ("--lanes", "1,3", "--sizes", "1000001", "--chunks", "64K,1M", "--seconds", "0.02")
+
+    def test_every_kind_of_run_is_checked(self):
+        result = run(RING, *self.SMALL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        seen = [json.loads(line) for line in result.stdout.splitlines()]
+        self.assertEqual(sorted((one["op"], one["lanes"], one["chunk"]) for one in seen),
+                         sorted((op, lanes, chunk) for op in ("write", "read") for lanes in (1, 3) for chunk in (65536, 1 << 20)))
+        for one in seen:
+            self.assertGreater(one["gb_per_s"], 0)
+
+    def test_an_error_of_cuda_ends_it(self):
+        for call in ("cuMemcpyDtoHAsync_v2@20+=700", "cuMemcpyHtoDAsync_v2@20+=700", "cuMemAlloc_v2@1=2"):
+            result = run(RING, *self.SMALL, FAKE_CUDA_PLAN=f"fail:{call}")
+            self.assertEqual(result.returncode, 1, result.stdout)
+            self.assertIn("CUDA error", result.stderr)
+
+
+class Neighbours(unittest.TestCase):
+    def rows(self, *names):
+        result = run(NEIGHBOURS, "--bytes", "1M", "--seconds", "0.1", *names)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def test_all_of_them(self):
+        rows = self.rows()
+        names = " ".join(row["name"] for row in rows)
+        for word in ("SM held, contiguous WRITE", "SM held, scattered READ", "cuMemAlloc", "both directions", "one stopped",
+                     "CUDA loaded", "matrix products"):
+            self.assertIn(word, names)
+        for row in rows:
+            self.assertNotIn("WRONG", row.get("note", ""))
+            if "ceiling" not in row and "receipt" not in row and "skipped" not in row:
+                self.assertTrue(row["ok"], row)
+
+
+class Table(unittest.TestCase):
+    def test_sections_make_one_table(self):
+        result = run(sys.executable, SOURCE / "bench/gpu_bench.py", BUILD, "latency", "--small")
+        self.assertIn(result.returncode, (0, 1), result.stderr)  # a bar is missed on this driver
+        self.assertRegex(result.stdout, r"(?m)^latency +WRITE 4K, median +[\d.]+ us +host memory [\d.]+ .*(ok|LOW)$")
+        self.assertRegex(result.stdout.splitlines()[-1], r"^\d+ (ok|LOW)")
+
+    def test_a_section_that_fails_is_a_row_and_exit_1(self):
+        result = run(sys.executable, SOURCE / "bench/gpu_bench.py", BUILD, "latency", "--small",
+                     TCPX_TEST_CUDA_LIBRARY="/nonexistent")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stdout, r"(?m)^latency .*needs a GPU and its driver.*FAILED$")
+
+    def test_content_that_is_wrong_is_a_failure(self):
+        result = run(sys.executable, SOURCE / "bench/gpu_bench.py", BUILD, "latency", "--small", TCPX_TEST_CORRUPT="1")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stdout, r"(?m)^latency .*verification failed.*FAILED$")
+
+
+if __name__ == "__main__":
+    if not all(path.exists() for path in (FAKE_CUDA, RING, NEIGHBOURS)):
+        print("SKIP: the benchmarks or the fake CUDA driver are not built")
+        sys.exit(77)
+    unittest.main(verbosity=2)
