@@ -181,9 +181,9 @@ class Side:
     """An agent, its buffers and requests. Arguments and results travel between processes, so they
     are plain values: buffers and requests go by a key."""
 
-    def __init__(self, backend, memory="host", cuda_library=""):
+    def __init__(self, backend, memory="host", cuda_library="", device=0):
         self.backend = backend
-        self.memory = memory  # of buffers and pieces, unless told
+        self.memory, self.device = memory, device  # of buffers and pieces, unless told
         self.cuda_library = cuda_library
         self.agent = None
         self.name = None
@@ -236,6 +236,9 @@ class Side:
         self.agent = None
         gc.collect()
         damaged = [key for key, buffer in self.buffers.items() if buffer.guard_damage()]
+        for buffer in self.buffers.values():
+            if isinstance(buffer, GpuBuffer):
+                buffer.free()
         self.buffers.clear()
         require(not damaged, f"{self.name}: bytes beside the buffers {damaged} were written")
 
@@ -245,9 +248,9 @@ class Side:
 
     # -- memory
 
-    def alloc(self, key, size, register=True, sparse=False, huge=False, memory=None, device=0):
+    def alloc(self, key, size, register=True, sparse=False, huge=False, memory=None, device=None):
         """Returns the address."""
-        memory = memory or self.memory
+        memory, device = memory or self.memory, self.device if device is None else device
         if memory == "host":
             self.buffers[key] = Buffer(size, sparse, huge)
         else:
@@ -297,20 +300,21 @@ class Side:
 
     def fill(self, key, seed, offset=0, size=None, start=None):
         """`start`: which part of the pattern; the offset unless told."""
-        view = self.view(key, offset, size)
+        view = self.view(key, offset, size, copied=False)
         view[:] = pattern(seed, offset if start is None else start, len(view))
         self.put(key, offset, view)
 
     def poison(self, key, offset=0, size=None):
-        view = self.view(key, offset, size)
+        view = self.view(key, offset, size, copied=False)
         view[:] = POISON
         self.put(key, offset, view)
 
-    def view(self, key, offset=0, size=None):
-        """Of host memory the bytes themselves; of a GPU's a copy, which put() brings there."""
+    def view(self, key, offset=0, size=None, copied=True):
+        """Of host memory the bytes themselves; of a GPU's a copy, or room for what put() brings there."""
         buffer = self.buffers[key]
         if isinstance(buffer, GpuBuffer):
-            return buffer.read(offset, buffer.size - offset if size is None else size)
+            size = buffer.size - offset if size is None else size
+            return buffer.read(offset, size) if copied else np.empty(size, np.uint8)
         return buffer.bytes[offset:] if size is None else buffer.bytes[offset:offset + size]
 
     def put(self, key, offset, view):
@@ -355,7 +359,7 @@ class Side:
         require(not (self.view(key) == byte).any(), f"{self.name}, buffer {key}: holds bytes {byte:#x}")
 
     def fill_byte(self, key, byte):
-        view = self.view(key)
+        view = self.view(key, copied=False)
         view[:] = byte
         self.put(key, 0, view)
 
@@ -408,10 +412,10 @@ class Side:
         """pieces: (address, length), or with the device's number behind it."""
         kind = segment(memory or self.memory)
         if len(pieces) > 100:
-            rows = np.zeros((len(pieces), 3), np.uint64)
+            rows = np.full((len(pieces), 3), self.device, np.uint64)
             rows[:, :len(pieces[0])] = pieces
             return self.agent.get_xfer_descs(rows, kind)
-        return self.agent.get_xfer_descs([(*piece, 0)[:3] for piece in pieces], kind)
+        return self.agent.get_xfer_descs([(*piece, self.device)[:3] for piece in pieces], kind)
 
     def request(self, op, local, remote, peer, message=NOTHING, memories=None):
         """local and remote: (address, length) pieces. memories: the kinds of both. Returns the request's key."""
