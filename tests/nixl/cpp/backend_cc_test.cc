@@ -26,7 +26,8 @@ constexpr uint8_t kPoison = 0xEE;
 
 // Two agents that know each other, with one range each.
 struct Two {
-  explicit Two(size_t size) : at_a(size), at_b(size), a("a"), b("b") {
+  explicit Two(size_t size, const std::string& kind_a = "host", const std::string& kind_b = "host")
+      : at_a(size, kind_a), at_b(size, kind_b), a("a"), b("b") {
     a.add(at_a);
     b.add(at_b);
     introduce();
@@ -92,9 +93,17 @@ TEST(NixlBackend, Plugin) {
   EXPECT_TRUE(wrong->getInitErr());
 }
 
-TEST(NixlBackend, BothWays) {
+class NixlBackendMemory : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, NixlBackendMemory,
+                         ::testing::Values(std::pair{"host", "host"}, std::pair{"cuda", "cuda"},
+                                           std::pair{"cuda", "host"}, std::pair{"host", "cuda"}),
+                         [](const auto& row) {
+                           return std::string(row.param.first) + "_" + row.param.second;
+                         });
+
+TEST_P(NixlBackendMemory, BothWays) {
   constexpr size_t kSize = 300'001;
-  Two two(kSize);
+  Two two(kSize, GetParam().first, GetParam().second);
   uint64_t seed = 0;
   auto both = [&](Agent& from, Range& here, Agent& to, Range& there) {
     here.fill(++seed, 0, kSize);
@@ -113,6 +122,28 @@ TEST(NixlBackend, BothWays) {
   };
   both(two.a, two.at_a, two.b, two.at_b);
   both(two.b, two.at_b, two.a, two.at_a);
+}
+
+// The same range under a peer that keeps its metadata, while its transfers go on.
+TEST_P(NixlBackendMemory, RegisteredAgainUnderAPeer) {
+  constexpr size_t kSize = 1'000'003;
+  Two two(kSize, GetParam().first, GetParam().second);
+  const std::string before = two.at_b.public_data;
+  for (uint64_t seed = 1; seed < 6; ++seed) {
+    two.at_a.fill(seed, 0, kSize);
+    {
+      Request under_way(two.a, NIXL_WRITE, {two.at_a}, "b", {two.at_b}, kSize, 100);
+      under_way.post();
+      two.b.remove(two.at_b);
+      two.at_b.reuse(kPoison);
+      EXPECT_TRUE(two.at_b.all(kPoison)) << "a fence";
+    }
+    two.b.add(two.at_b);
+    EXPECT_EQ(two.at_b.public_data, before);
+    Request write(two.a, NIXL_WRITE, {two.at_a}, "b", {two.at_b}, kSize, 100);
+    EXPECT_EQ(write.run(), NIXL_SUCCESS);
+    EXPECT_TRUE(two.at_b.holds(seed, 0, kSize));
+  }
 }
 
 TEST(NixlBackend, RefusesWhatItCannotDo) {
