@@ -93,13 +93,12 @@ TEST(NixlBackend, Plugin) {
   EXPECT_TRUE(wrong->getInitErr());
 }
 
-class NixlBackendMemory : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+using Kinds = std::pair<std::string, std::string>;
+class NixlBackendMemory : public ::testing::TestWithParam<Kinds> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, NixlBackendMemory,
-                         ::testing::Values(std::pair{"host", "host"}, std::pair{"cuda", "cuda"},
-                                           std::pair{"cuda", "host"}, std::pair{"host", "cuda"}),
-                         [](const auto& row) {
-                           return std::string(row.param.first) + "_" + row.param.second;
-                         });
+                         ::testing::Values(Kinds{"host", "host"}, Kinds{"cuda", "cuda"},
+                                           Kinds{"cuda", "host"}, Kinds{"host", "cuda"}),
+                         [](const auto& row) { return row.param.first + "_" + row.param.second; });
 
 TEST_P(NixlBackendMemory, BothWays) {
   constexpr size_t kSize = 300'001;
