@@ -14,7 +14,6 @@ A ratio is UCX's time by TCPX's: above 1 TCPX is faster. cpu: seconds of both pr
 polling included. GB = 10^9 bytes.
 """
 import argparse
-import ctypes
 import json
 import os
 import pathlib
@@ -109,79 +108,11 @@ def into_venv(venv):
         os.execv(python, [python, *sys.argv])
 
 
-# ---- memory of a GPU -----------------------------------------------------------------------------
-
-class Driver:
-    """CUDA's driver in this process, with a context of that GPU for the calling thread."""
-
-    def __init__(self, file, device):
-        self.library = ctypes.CDLL(file, mode=ctypes.RTLD_GLOBAL)
-        context, handle = ctypes.c_void_p(), ctypes.c_int()
-        self.call("cuInit", 0)
-        self.call("cuDeviceGet", ctypes.byref(handle), device)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-        self.call("cuCtxSetCurrent", context)
-
-    def call(self, name, *arguments):
-        code = getattr(self.library, name)(*arguments)
-        if code != 0:
-            raise RuntimeError(f"{name}: CUDA error {code}")
-
-
-def make_cuda_buffer(harness, driver):
-    class CudaBuffer:
-        """Poisoned memory of a GPU between guards, and an image of it where content is made and looked at."""
-
-        def __init__(self, size, *_):
-            self.whole = harness.np.full(size + 2 * harness.GUARD, harness.POISON, harness.np.uint8)
-            self.bytes = self.whole[harness.GUARD:-harness.GUARD]
-            base = ctypes.c_uint64()
-            driver.call("cuMemAlloc_v2", ctypes.byref(base), ctypes.c_size_t(len(self.whole)))
-            self.base, self.address = base, base.value + harness.GUARD
-            self.put()
-
-        def put(self):
-            driver.call("cuMemcpyHtoD_v2", self.base, ctypes.c_void_p(self.whole.ctypes.data),
-                        ctypes.c_size_t(len(self.whole)))
-
-        def get(self):
-            driver.call("cuMemcpyDtoH_v2", ctypes.c_void_p(self.whole.ctypes.data), self.base,
-                        ctypes.c_size_t(len(self.whole)))
-
-        def guard_damage(self):
-            """Asked when nobody uses the memory any more."""
-            self.get()
-            driver.call("cuMemFree_v2", self.base)
-            guards = self.whole[:harness.GUARD], self.whole[-harness.GUARD:]
-            return any((guard != harness.POISON).any() for guard in guards)
-    return CudaBuffer
-
-
 # ---- one measurement, in the initiator's process -------------------------------------------------
 
-def make_bench_side(harness, cuda):
-    """A side of the tests with a stopwatch. Made late: the harness needs the wheel. cuda: the driver's file and a
-    device's number; None: host memory."""
+def make_bench_side(harness):
+    """A side of the tests with a stopwatch. Made late: the harness needs the wheel."""
     class BenchSide(harness.Side):
-        driver = None
-
-        def alloc(self, key, size, register=True, sparse=False, huge=False):
-            if cuda is None:
-                return super().alloc(key, size, register, sparse, huge)
-            if self.driver is None:  # not before the process was forked
-                self.driver = Driver(*cuda)
-            self.buffers[key] = make_cuda_buffer(harness, self.driver)(size)
-            descs = [(self.buffers[key].address, size, cuda[1], "")]
-            self.registrations[self.key()] = self.agent.register_memory(descs, "VRAM")
-            return self.buffers[key].address
-
-        def descs(self, pieces):
-            if cuda is None:
-                return super().descs(pieces)
-            rows = harness.np.empty((len(pieces), 3), harness.np.uint64)
-            rows[:, :2], rows[:, 2] = pieces, cuda[1]
-            return self.agent.get_xfer_descs(rows, "VRAM")
-
         def cpu_seconds(self):
             times = os.times()
             return times.user + times.system
@@ -231,37 +162,25 @@ def make_bench_side(harness, cuda):
                 state = poll(number)
             return now() - began, posted - began
 
-        def poison_all(self, key):
-            self.poison(key)
-            self.put(key)
-
-        def put(self, key):
-            if cuda is not None:
-                self.buffers[key].put()
-
-        def get(self, key):
-            if cuda is not None:
-                self.buffers[key].get()
-
         def fill_large(self, key, seed, size):
             for at in range(0, size, 16 * MIB):
                 self.fill(key, seed, at, min(16 * MIB, size - at))
-            self.put(key)
 
         def check_large(self, key, seed, size):
-            self.get(key)
             for at in range(0, size, 16 * MIB):
                 self.check(key, seed, at, min(16 * MIB, size - at))
 
         def fill_rows(self, key, seed, offsets, size):
+            whole = self.view(key)  # at once: each copy of a GPU's memory takes its time
             for index, offset in enumerate(offsets):
-                self.fill(key, seed, offset, size, index * size)
-            self.put(key)
+                whole[offset:offset + size] = harness.pattern(seed, index * size, size)
+            self.put(key, 0, whole)
 
         def check_rows(self, key, seed, offsets, size):
-            self.get(key)
+            whole = self.view(key)
             for index, offset in enumerate(offsets):
-                self.check(key, seed, offset, size, index * size)
+                wrong = harness.first_difference(whole[offset:offset + size], harness.pattern(seed, index * size, size))
+                harness.require(wrong is None, f"{self.name}, piece {index} at {offset}: {wrong}")
     return BenchSide
 
 
@@ -269,10 +188,10 @@ class Pair:
     """Initiator and target of one backend, each a process; agents exist only inside `with`."""
 
     def __init__(self, harness, backend, environment, params, progress_thread, cuda):
-        side = make_bench_side(harness, cuda)
+        side = make_bench_side(harness)
         self.backend, self.params, self.progress_thread = backend, params, progress_thread
         self.environment = environment
-        self.initiator, self.target = harness.Peer(side(backend)), harness.Peer(side(backend))
+        self.initiator, self.target = (harness.Peer(side(backend, *cuda)) for _ in range(2))
         for process in (self.initiator, self.target):
             process.environment(environment)
 
@@ -317,7 +236,7 @@ class Point:
         source, sink = (pair.initiator, pair.target) if op == "WRITE" else (pair.target, pair.initiator)
         rows = (self.local, self.remote) if op == "WRITE" else (self.remote, self.local)
         seed = self.bytes % 1000
-        sink.poison_all("b")
+        sink.poison("b")
         if self.pieces == 1:
             source.fill_large("b", seed, self.size)
         else:
@@ -565,7 +484,7 @@ def many(pairs, arguments):
 def make_pairs(harness, arguments, cuda):
     pairs = []
     for backend in arguments.backends:
-        environment = {"UCX_TLS": "tcp" if cuda is None else "tcp,cuda_copy",
+        environment = {"UCX_TLS": "tcp,cuda_copy" if cuda else "tcp",
                        **dict(item.split("=", 1) for item in arguments.ucx)}
         params = {}
         if backend != "UCX":
@@ -595,9 +514,10 @@ def nixl_version():
 def main():
     arguments = parse_arguments()
     into_venv(arguments.venv)
-    cuda = None
+    cuda = ()  # what a side wants to know of it
     if arguments.memory != "host":
-        cuda = (os.environ.get("TCPX_TEST_CUDA_LIBRARY", "libcuda.so.1"), int(arguments.memory.partition(":")[2] or 0))
+        library = os.environ.get("TCPX_TEST_CUDA_LIBRARY", "libcuda.so.1")
+        cuda = ("cuda", library, int(arguments.memory.partition(":")[2] or 0))
     for name in list(os.environ):
         if name.startswith(("TCPX_", "UCCL_TCPX_", "NCCL_", "NIXL_", "UCX_")):
             del os.environ[name]

@@ -9,12 +9,14 @@ notification of that READ tells prefill that its blocks are free again.
   pip install nixl numpy
   NIXL_PLUGIN_DIR=/folder/of/libplugin_TCPX.so python nixl_kv.py
   python nixl_kv.py --ranks 8              # eight processes on either side
+  python nixl_kv.py --memory cuda          # the caches in GPU memory, rank N on GPU N (modulo the GPUs there are)
   python nixl_kv.py --backend UCX          # the same with another backend
 
-Host memory. What the two processes exchange over a pipe here (one blob of metadata, the numbers of
+GPU memory is PyTorch's where that is installed, else the CUDA driver's own. What the two processes exchange over a pipe here (one blob of metadata, the numbers of
 the blocks) a serving system sends through its own control plane.
 """
 import argparse
+import ctypes
 import multiprocessing
 import sys
 import time
@@ -22,25 +24,132 @@ import time
 import numpy as np
 
 try:
+    import torch
+except ModuleNotFoundError:
+    torch = None
+try:
     from nixl._api import nixl_agent, nixl_agent_config
 except ModuleNotFoundError as error:
     sys.exit(f"nixl_kv.py: {error}; NIXL before 1.4 also wants torch")
 
 
-class KvCache:
-    """One array per layer, registered with NIXL. The block is the unit that is moved."""
+class HostLayer:
+    """One layer of a cache: blocks of bytes, to be put and looked at one by one."""
 
-    def __init__(self, agent, shape):
+    def __init__(self, shape, device):
+        self.array = np.zeros((shape.blocks, shape.block_bytes), np.uint8)
+        self.address = self.array.ctypes.data
+
+    def put(self, block, data):
+        self.array[block] = data
+
+    def get(self, block):
+        return self.array[block]
+
+    @staticmethod
+    def finish(device):
+        """What was put is there. A transfer may be posted only when the work that made its data has ended."""
+
+
+class TorchLayer:
+    """The same in a tensor on a GPU."""
+
+    def __init__(self, shape, device):
+        self.array = torch.zeros((shape.blocks, shape.block_bytes), dtype=torch.uint8, device=f"cuda:{device}")
+        self.address = self.array.data_ptr()
+
+    def put(self, block, data):
+        self.array[block] = torch.from_numpy(np.ascontiguousarray(data)).to(self.array.device)
+
+    def get(self, block):
+        return self.array[block].cpu().numpy()
+
+    @staticmethod
+    def finish(device):
+        torch.cuda.synchronize(device)
+
+    @staticmethod
+    def devices():
+        return torch.cuda.device_count()
+
+
+class DriverLayer:
+    """The same by the CUDA driver's functions, for those who have no PyTorch."""
+
+    driver = None
+
+    def __init__(self, shape, device):
+        self.block_bytes = shape.block_bytes
+        self.enter(device)
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(shape.blocks * shape.block_bytes))
+        self.address = address.value
+
+    @classmethod
+    def call(cls, name, *arguments):
+        if cls.driver is None:
+            cls.driver = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+            cls.call("cuInit", 0)
+        result = getattr(cls.driver, name)(*arguments)
+        if result != 0:
+            sys.exit(f"nixl_kv.py: {name}: CUDA error {result}")
+
+    @classmethod
+    def enter(cls, device):
+        context = ctypes.c_void_p()
+        cls.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        cls.call("cuCtxSetCurrent", context)
+
+    @classmethod
+    def devices(cls):
+        count = ctypes.c_int()
+        cls.call("cuDeviceGetCount", ctypes.byref(count))
+        return count.value
+
+    def put(self, block, data):
+        data = np.ascontiguousarray(data)
+        self.call("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address + block * self.block_bytes),
+                  ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.nbytes))
+
+    def get(self, block):
+        data = np.empty(self.block_bytes, np.uint8)
+        self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(data.ctypes.data),
+                  ctypes.c_uint64(self.address + block * self.block_bytes), ctypes.c_size_t(data.nbytes))
+        return data
+
+    @classmethod
+    def finish(cls, device):
+        cls.call("cuCtxSynchronize")
+
+
+def layers_of(memory):
+    if memory == "host":
+        return HostLayer
+    return TorchLayer if torch is not None and torch.cuda.is_available() else DriverLayer
+
+
+class KvCache:
+    """Layers of blocks in the memory of one device, registered with NIXL. The block is the unit that is moved."""
+
+    def __init__(self, shape, rank):
+        kind = layers_of(shape.memory)
         self.shape = shape
-        self.layers = [np.zeros((shape.blocks, shape.block_bytes), np.uint8) for _ in range(shape.layers)]
-        agent.register_memory([(layer.ctypes.data, layer.nbytes, 0, "") for layer in self.layers], "DRAM")
+        self.segment = "DRAM" if shape.memory == "host" else "VRAM"
+        self.device = 0 if shape.memory == "host" else rank % kind.devices()  # CUDA's number of the GPU
+        self.layers = [kind(shape, self.device) for _ in range(shape.layers)]
+        self.finish = lambda: kind.finish(self.device)
+
+    def register(self, agent):
+        size = self.shape.blocks * self.shape.block_bytes
+        agent.register_memory([(layer.address, size, self.device, "") for layer in self.layers], self.segment)
 
     def descriptors(self):
         """(address, length, device) of every block, layer by layer."""
         rows = np.zeros((self.shape.layers * self.shape.blocks, 3), np.uint64)
-        rows[:, 0] = np.concatenate([layer.ctypes.data + np.arange(self.shape.blocks) * self.shape.block_bytes
-                                     for layer in self.layers])
+        offsets = np.arange(self.shape.blocks, dtype=np.uint64) * np.uint64(self.shape.block_bytes)
+        rows[:, 0] = np.concatenate([np.uint64(layer.address) + offsets for layer in self.layers])
         rows[:, 1] = self.shape.block_bytes
+        rows[:, 2] = self.device
         return rows
 
     def indices(self, blocks):
@@ -56,6 +165,7 @@ def content(shape, layer, position, turn):
 
 
 def make_agent(name, shape):
+    """After CUDA was begun: only then NIXL hears that GPU memory can be registered."""
     agent = nixl_agent(name, nixl_agent_config(backends=[shape.backend]))
     if shape.backend not in agent.backends:
         sys.exit(f"nixl_kv.py: NIXL has no backend {shape.backend}; is NIXL_PLUGIN_DIR the folder of "
@@ -65,18 +175,21 @@ def make_agent(name, shape):
 
 def prefill(pipe, results, rank, shape):
     """Owns the blocks; does nothing while they are read."""
+    cache = KvCache(shape, rank)
     agent = make_agent(f"prefill-{rank}", shape)
-    cache = KvCache(agent, shape)
+    cache.register(agent)
     blocks = np.random.default_rng(1).permutation(shape.blocks)[:shape.request_blocks].tolist()
-    pipe.send((agent.get_agent_metadata(), cache.descriptors(), blocks))
+    pipe.send((agent.get_agent_metadata(), cache.segment, cache.descriptors(), blocks))
     for turn in range(shape.turns):
-        for layer, array in enumerate(cache.layers):
+        for number, layer in enumerate(cache.layers):
             for position, block in enumerate(blocks):
-                array[block] = content(shape, layer, position, turn)
+                layer.put(block, content(shape, number, position, turn))
+        cache.finish()
         pipe.send("filled")
         wait_for_notification(agent, f"decode-{rank}", f"request {turn} fetched".encode())
-        for array in cache.layers:  # nobody needs them any more
-            array[blocks] = 0xEE
+        for layer in cache.layers:  # nobody needs them any more
+            for block in blocks:
+                layer.put(block, np.full(shape.block_bytes, 0xEE, np.uint8))
         pipe.recv()
 
 
@@ -90,13 +203,14 @@ def wait_for_notification(agent, sender, message, seconds=60):
 
 def decode(pipe, results, rank, shape):
     """Pulls, and tells the seconds of each turn."""
+    cache = KvCache(shape, rank)
     agent = make_agent(f"decode-{rank}", shape)
-    cache = KvCache(agent, shape)
-    metadata, remote_rows, remote_blocks = pipe.recv()
+    cache.register(agent)
+    metadata, remote_segment, remote_rows, remote_blocks = pipe.recv()
     agent.add_remote_agent(metadata)
     # Once: every block of both sides. A request is then only a list of numbers.
-    local = agent.prep_xfer_dlist("NIXL_INIT_AGENT", cache.descriptors(), "DRAM", [shape.backend])
-    remote = agent.prep_xfer_dlist(f"prefill-{rank}", remote_rows, "DRAM", [shape.backend])
+    local = agent.prep_xfer_dlist("NIXL_INIT_AGENT", cache.descriptors(), cache.segment, [shape.backend])
+    remote = agent.prep_xfer_dlist(f"prefill-{rank}", remote_rows, remote_segment, [shape.backend])
     blocks = np.random.default_rng(2).permutation(shape.blocks)[:shape.request_blocks].tolist()
     seconds = []
     for turn in range(shape.turns):
@@ -108,10 +222,10 @@ def decode(pipe, results, rank, shape):
         wait_for_transfer(agent, handle)
         seconds.append(time.perf_counter() - began)
         agent.release_xfer_handle(handle)
-        for layer, array in enumerate(cache.layers):
+        for number, layer in enumerate(cache.layers):
             for position, block in enumerate(blocks):
-                if not np.array_equal(array[block], content(shape, layer, position, turn)):
-                    sys.exit(f"nixl_kv.py: wrong bytes in layer {layer}, block {block}, turn {turn}")
+                if not np.array_equal(layer.get(block), content(shape, number, position, turn)):
+                    sys.exit(f"nixl_kv.py: wrong bytes in layer {number}, block {block}, turn {turn}")
         pipe.send("next")
     results.put((rank, seconds))
 
@@ -131,6 +245,7 @@ def wait_for_transfer(agent, handle, seconds=60):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", default="TCPX")
+    parser.add_argument("--memory", choices=("host", "cuda"), default="host", help="where the caches are")
     parser.add_argument("--ranks", type=int, default=1, help="processes on either side")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--blocks", type=int, default=128, help="in each layer of each cache")
@@ -166,7 +281,8 @@ def main():
     shape = parse_arguments()
     seconds = run_workers(shape)
     count, size = shape.layers * shape.request_blocks, shape.layers * shape.request_blocks * shape.block_bytes
-    print(f"{shape.backend}: {count} blocks of {shape.block_bytes} bytes ({size / 1e6:.0f} MB) per request, "
+    where = "" if shape.memory == "host" else ", GPU memory"
+    print(f"{shape.backend}{where}: {count} blocks of {shape.block_bytes} bytes ({size / 1e6:.0f} MB) per request, "
           f"content checked {sum(len(turns) for turns in seconds.values())} times")
     for rank, turns in sorted(seconds.items()):
         print(f"rank {rank}: first {turns[0] * 1e3:.1f} ms, best {min(turns) * 1e3:.1f} ms = "

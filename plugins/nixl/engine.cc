@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "gpu_here.h"
 #include "metadata.h"
 #include "params.h"
 #include "range_blob.h"
@@ -23,6 +24,14 @@ tcpx_log_level level_named(const std::string& name) {
   return TCPX_LOG_INFO;
 }
 
+bool is_memory(nixl_mem_t type) {
+  return type == DRAM_SEG || type == VRAM_SEG;
+}
+
+uint32_t tcpx_memory_of(nixl_mem_t type) {
+  return type == VRAM_SEG ? TCPX_MEMORY_CUDA : TCPX_MEMORY_HOST;
+}
+
 struct Pieces {
   std::vector<tcpx_local_piece> local;
   std::vector<tcpx_remote_piece> remote;
@@ -31,7 +40,7 @@ struct Pieces {
 // Offsets that do not lie in the region are refused by tcpx_prepare.
 bool make_pieces(const nixl_meta_dlist_t& local, const nixl_meta_dlist_t& remote, Pieces* out) {
   if (local.descCount() != remote.descCount() || local.descCount() == 0) return false;
-  if (local.getType() != DRAM_SEG || remote.getType() != DRAM_SEG) return false;
+  if (!is_memory(local.getType()) || !is_memory(remote.getType())) return false;
   out->local.reserve(static_cast<size_t>(local.descCount()));
   out->remote.reserve(static_cast<size_t>(local.descCount()));
   auto there = remote.begin();
@@ -39,18 +48,24 @@ bool make_pieces(const nixl_meta_dlist_t& local, const nixl_meta_dlist_t& remote
     auto* local_md = static_cast<const LocalMD*>(here.metadataP);
     auto* remote_md = static_cast<const RemoteMD*>(there->metadataP);
     if (local_md == nullptr || remote_md == nullptr) return false;
-    out->local.push_back({local_md->region, here.addr - local_md->base, here.len});
+    out->local.push_back({local_md->region, here.addr - local_md->range.base, here.len});
     out->remote.push_back({&remote_md->region, there->addr - remote_md->base, there->len});
     ++there;
   }
   return true;
 }
 
-std::string text_of(const RangePlace& place, uint64_t length) {
-  char text[96];
-  snprintf(text, sizeof text, "%" PRIu64 " bytes at %#" PRIx64 " of device %" PRIu64, length,
-           place.base, place.device);
+std::string text_of(nixl_mem_t type, const RangePlace& place, uint64_t length) {
+  char text[112];
+  snprintf(text, sizeof text, "%" PRIu64 " bytes at %#" PRIx64 " of %s device %" PRIu64, length,
+           place.base, type == VRAM_SEG ? "VRAM" : "DRAM", place.device);
   return text;
+}
+
+// What a description says of where the memory lies, against what NIXL says. The number of host
+// memory is the user's own.
+bool is_as_described(nixl_mem_t type, uint64_t device, const tcpx_remote_region& region) {
+  return region.memory == tcpx_memory_of(type) && (type != VRAM_SEG || region.device == device);
 }
 
 std::chrono::microseconds whole_us(double us) {
@@ -76,6 +91,7 @@ bool TcpxEngine::start(const nixlBackendInitParams& params) {
     return false;
   }
   log_.set_level(level_named(effective_value(engine_.config_text(), "log_level")));
+  gpu_memory_ = effective_value(engine_.config_text(), "gpu_memory") != "off";
   for (const std::string& name : settings.unknown)
     log_.log(TCPX_LOG_WARN, "parameter " + quoted(name) + " is no option of this backend; ignored");
   tcpx::Bytes info = engine_.connection_info();
@@ -108,19 +124,46 @@ nixl_status_t TcpxEngine::failed(tcpx_code code, const std::string& what) const 
 
 // ---- memory --------------------------------------------------------------------------------
 
+nixl_mem_list_t TcpxEngine::supported_mems() {
+  if (gpu_may_be_used()) return {DRAM_SEG, VRAM_SEG};
+  return {DRAM_SEG};
+}
+
+nixl_mem_list_t TcpxEngine::getSupportedMems() const {
+  return gpu_memory_ ? supported_mems() : nixl_mem_list_t{DRAM_SEG};
+}
+
+// GPU memory is taken whether it was advertised or not: CUDA may be here only now.
 nixl_status_t TcpxEngine::registerMem(const nixlBlobDesc& mem, const nixl_mem_t& type,
                                       nixlBackendMD*& out) {
-  if (type != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
+  if (!is_memory(type)) return NIXL_ERR_NOT_SUPPORTED;
+  auto what = [&] { return "registering " + text_of(type, {mem.addr, mem.devId}, mem.len); };
+  if (type == VRAM_SEG && mem.devId > UINT16_MAX) {
+    log_.log(TCPX_LOG_ERROR, what() + ": no GPU has this number");
+    return NIXL_ERR_INVALID_PARAM;
+  }
+  const Range range = range_of(mem.addr, mem.len, type, mem.devId);
   tcpx_region region = 0;
-  tcpx_code code = ranges_->add(mem.addr, mem.len, &region);
-  if (code != TCPX_OK) return failed(code, "registering memory");
-  out = new LocalMD(region, mem.addr, mem.len, mem.devId);
-  return NIXL_SUCCESS;
+  if (tcpx_code code = ranges_->add(range, &region); code != TCPX_OK) return failed(code, what());
+  tcpx_remote_region named;
+  tcpx_code code = name_region(region, &named);
+  if (code == TCPX_OK && is_as_described(type, mem.devId, named)) {
+    out = new LocalMD(region, range, mem.devId);
+    return NIXL_SUCCESS;
+  }
+  nixl_status_t status = NIXL_ERR_INVALID_PARAM;
+  if (code != TCPX_OK)
+    status = failed(code, what());
+  else  // only of DRAM: what is said to be of a GPU has been looked at
+    log_.log(TCPX_LOG_ERROR, what() + ": this is memory of cuda:" + std::to_string(named.device) +
+                                 "; register it as VRAM");
+  ranges_->forget(range);
+  return status;
 }
 
 nixl_status_t TcpxEngine::deregisterMem(nixlBackendMD* meta) {
   std::unique_ptr<LocalMD> md(static_cast<LocalMD*>(meta));
-  tcpx_code code = ranges_->remove(md->base, md->length);
+  tcpx_code code = ranges_->remove(md->range);
   return code == TCPX_OK ? NIXL_SUCCESS : failed(code, "deregistering memory");
 }
 
@@ -133,29 +176,34 @@ tcpx_code TcpxEngine::export_region(tcpx_region region, std::string* out) const 
   return code;
 }
 
+// As an initiator names it.
+tcpx_code TcpxEngine::name_region(tcpx_region region, tcpx_remote_region* out) const {
+  std::string description;
+  tcpx_code code = export_region(region, &description);
+  return code == TCPX_OK ? tcpx_region_import(description.data(), description.size(), out) : code;
+}
+
 nixl_status_t TcpxEngine::getPublicData(const nixlBackendMD* meta, std::string& out) const {
   auto* md = static_cast<const LocalMD*>(meta);
   tcpx_code code = export_region(md->region, &out);
   if (code != TCPX_OK) return failed(code, "describing memory");
-  add_place({md->base, md->device}, &out);
+  add_place({md->range.base, md->device}, &out);
   return NIXL_SUCCESS;
 }
 
 nixl_status_t TcpxEngine::loadLocalMD(nixlBackendMD* input, nixlBackendMD*& out) {
   auto* md = static_cast<const LocalMD*>(input);
-  std::string description;
   tcpx_remote_region region;
-  tcpx_code code = export_region(md->region, &description);
-  if (code == TCPX_OK) code = tcpx_region_import(description.data(), description.size(), &region);
+  tcpx_code code = name_region(md->region, &region);
   if (code != TCPX_OK) return failed(code, "describing memory");
-  out = new RemoteMD(region, md->base);
+  out = new RemoteMD(region, md->range.base);
   return NIXL_SUCCESS;
 }
 
-// NIXL carries address, length and device beside what getPublicData gave it, without a check.
+// NIXL carries kind, address, length and device beside what getPublicData gave it, without a check.
 nixl_status_t TcpxEngine::loadRemoteMD(const nixlBlobDesc& input, const nixl_mem_t& type,
                                        const std::string& agent, nixlBackendMD*& out) {
-  if (type != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
+  if (!is_memory(type)) return NIXL_ERR_NOT_SUPPORTED;
   if (connections_->find(agent) == nullptr) return NIXL_ERR_NOT_FOUND;
   RangePlace place;
   std::string description;
@@ -167,10 +215,13 @@ nixl_status_t TcpxEngine::loadRemoteMD(const nixlBlobDesc& input, const nixl_mem
   tcpx_remote_region region;
   tcpx_code code = tcpx_region_import(description.data(), description.size(), &region);
   if (code != TCPX_OK) return failed(code, "loading memory of " + quoted(agent));
-  if (region.length != input.len || place != RangePlace{input.addr, input.devId}) {
+  if (region.length != input.len || place != RangePlace{input.addr, input.devId} ||
+      !is_as_described(type, input.devId, region)) {
+    nixl_mem_t described = region.memory == TCPX_MEMORY_CUDA ? VRAM_SEG : DRAM_SEG;
     log_.log(TCPX_LOG_ERROR, "memory of " + quoted(agent) + ": " +
-                                 text_of({input.addr, input.devId}, input.len) +
-                                 ", but its description says " + text_of(place, region.length));
+                                 text_of(type, {input.addr, input.devId}, input.len) +
+                                 ", but its description says " +
+                                 text_of(described, place, region.length));
     return NIXL_ERR_MISMATCH;
   }
   out = new RemoteMD(region, input.addr);

@@ -26,9 +26,10 @@ class TcpxEngine : public nixlBackendEngine {
   bool supportsRemote() const override { return true; }
   bool supportsLocal() const override { return true; }
   bool supportsNotif() const override { return true; }
-  // Only what always registers: one failed registration makes an agent's metadata unloadable.
-  nixl_mem_list_t getSupportedMems() const override { return supported_mems(); }
-  static nixl_mem_list_t supported_mems() { return {DRAM_SEG}; }
+  // Asked once, when the backend is made. Only what can be registered: an agent whose first
+  // registration of a kind fails has metadata that nobody can load.
+  nixl_mem_list_t getSupportedMems() const override;
+  static nixl_mem_list_t supported_mems();
 
   nixl_status_t registerMem(const nixlBlobDesc& mem, const nixl_mem_t& type,
                             nixlBackendMD*& out) override;
@@ -70,6 +71,7 @@ class TcpxEngine : public nixlBackendEngine {
 
  private:
   tcpx_code export_region(tcpx_region region, std::string* out) const;
+  tcpx_code name_region(tcpx_region region, tcpx_remote_region* out) const;
   bool start(const nixlBackendInitParams& params);
   // Says why (this thread's last error) and gives NIXL's code for it.
   nixl_status_t failed(tcpx_code code, const std::string& what) const;
@@ -78,6 +80,7 @@ class TcpxEngine : public nixlBackendEngine {
   const MadeHere made_here_;
   Logger log_;
   tcpx::Engine engine_;
+  bool gpu_memory_ = true;  // option
   std::string conn_info_;
   std::unique_ptr<Ranges> ranges_;
   std::unique_ptr<Connections> connections_;

@@ -6,17 +6,17 @@
 #include <tcpx/tcpx.h>
 
 #include "nixl_abi.h"
+#include "ranges.h"
 
 namespace tcpx_nixl {
 
 // From registerMem: memory of this process.
 struct LocalMD final : nixlBackendMD {
-  LocalMD(tcpx_region id, uintptr_t address, size_t bytes, uint64_t device_id)
-      : nixlBackendMD(true), region(id), base(address), length(bytes), device(device_id) {}
+  LocalMD(tcpx_region id, const Range& memory, uint64_t device_id)
+      : nixlBackendMD(true), region(id), range(memory), device(device_id) {}
   const tcpx_region region;
-  const uintptr_t base;
-  const size_t length;
-  const uint64_t device;  // NIXL's number for it; means nothing here
+  const Range range;
+  const uint64_t device;  // NIXL's number for it; of host memory it means nothing here
 };
 
 // From loadRemoteMD and loadLocalMD: memory as an initiator names it.

@@ -1,6 +1,7 @@
 // What one agent tells another about a range: the region's description, which has a check of its
-// own, and behind it where the range begins in its owner, which the description does not know. A
-// request names addresses, so a wrong beginning would move other bytes than were meant.
+// own and says what kind of memory it is, and behind it where the range begins in its owner, which
+// the description does not know. A request names addresses, so a wrong beginning would move other
+// bytes than were meant.
 #pragma once
 
 #include <tcpx/tcpx.h>

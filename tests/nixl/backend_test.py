@@ -51,12 +51,15 @@ def parameters_are_those_of_the_option_table(test):
         require(not missing, f"options that are not listed: {missing}")
 
 
-@case(core=True, places=(), ucx="it lists VRAM, too")
+@case(core=True, places=(), ucx="it lists VRAM everywhere")
 def memory_types(test):
+    """GPU memory where the process was given a GPU; where it uses CUDA: cuda_test."""
     agent = test.here("agent")
     plugin, backend = agent.mem_types()
     require(plugin == backend, f"{plugin} and {backend}")
-    require([kind.removesuffix("_SEG") for kind in plugin] == ["DRAM"], f"advertised: {plugin}")
+    expected = ["DRAM", "VRAM"] if os.access("/dev/nvidiactl", os.R_OK | os.W_OK) else ["DRAM"]
+    require([kind.removesuffix("_SEG") for kind in plugin] == expected, f"advertised: {plugin}")
+    require(not agent.uses_cuda(), "a driver was loaded")
 
 
 @case(places=(), ucx="it has other parameters")

@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 from harness import NIXL_VERSION, Skip, case, require
 
@@ -35,6 +36,19 @@ def example_moves_a_kv_cache(test):
 def example_with_eight_processes_on_either_side(test):
     output = run_example(test, "--ranks", "8", "--layers", "2", "--turns", "2")
     require("content checked 16 times" in output and "rank 7: first" in output, output)
+
+
+@case(places=(), ucx="the fake driver knows it not")
+def example_in_gpu_memory(test):
+    """By the driver's functions; with PyTorch where the tests' Python has it."""
+    if not test.setup.cuda or test.setup.path != "tcp":
+        raise Skip("no CUDA driver to test with (--fake-cuda)")
+    with tempfile.TemporaryDirectory() as folder:
+        if os.path.exists(test.setup.cuda):  # the fake, found by the name that programs look for
+            os.symlink(test.setup.cuda, pathlib.Path(folder, "libcuda.so.1"))
+            os.environ["LD_LIBRARY_PATH"] = folder
+        output = run_example(test, "--memory", "cuda", "--layers", "4", "--turns", "3", "--ranks", "2")
+    require("TCPX, GPU memory" in output and "content checked 6 times" in output, output)
 
 
 def run_benchmark(test, *arguments):

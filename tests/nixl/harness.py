@@ -29,6 +29,7 @@ if "torch" not in sys.modules:
     sys.modules["torch"].Tensor = type("Tensor", (), {})
 
 import numpy as np  # noqa: E402
+import cuda  # noqa: E402
 from nixl import _api, _bindings  # noqa: E402
 
 NIXL_VERSION = tuple(int(part) for part in importlib.metadata.version("nixl").split(".")[:2])
@@ -91,11 +92,58 @@ class Buffer:
         self.guards = () if sparse else (whole[:GUARD], whole[-GUARD:])
         self.bytes = whole if sparse else whole[GUARD:-GUARD]
         self.address = self.bytes.ctypes.data
+        self.size = size
         if not sparse:
             whole[:] = POISON
 
+    memory = "host"
+    device = 0
+
     def guard_damage(self):
         return any((guard != POISON).any() for guard in self.guards)
+
+    def free(self):
+        mapping = self.map
+        self.map = self.bytes = self.guards = None
+        mapping.close()
+
+
+class GpuBuffer:
+    """The same in memory of a GPU: `memory` is one of cuda.KINDS. Beginnings are odd."""
+
+    def __init__(self, size, memory, device, sparse=False):
+        self.memory, self.device, self.size = memory, device, size
+        self.lead = GUARD + (13 if memory == "vmm" else 0)
+        self.block = cuda.allocate(memory, self.lead + size + GUARD, device)
+        self.address = self.block.address + self.lead
+        self.poison_guards()
+        if not sparse:
+            self.block.fill(self.lead, size, POISON)
+
+    def poison_guards(self):
+        self.block.fill(0, self.lead, POISON)
+        self.block.fill(self.lead + self.size, GUARD, POISON)
+
+    def read(self, offset, size):
+        return self.block.read(self.lead + offset, size)
+
+    def write(self, offset, data):
+        self.block.write(self.lead + offset, data)
+
+    def size(self):
+        return self.size
+
+    def guard_damage(self):
+        guards = (self.block.read(0, self.lead), self.block.read(self.lead + self.size, GUARD))
+        return any((guard != POISON).any() for guard in guards)
+
+    def free(self):
+        self.block.free()
+
+
+def segment(memory):
+    """NIXL's word for it."""
+    return "DRAM" if memory == "host" else "VRAM"
 
 
 # ---- one agent -----------------------------------------------------------------------------------
@@ -133,8 +181,10 @@ class Side:
     """An agent, its buffers and requests. Arguments and results travel between processes, so they
     are plain values: buffers and requests go by a key."""
 
-    def __init__(self, backend):
+    def __init__(self, backend, memory="host", cuda_library="", device=0):
         self.backend = backend
+        self.memory, self.device = memory, device  # of buffers and pieces, unless told
+        self.cuda_library = cuda_library
         self.agent = None
         self.name = None
         self.buffers = {}
@@ -146,7 +196,9 @@ class Side:
 
     # -- life
 
-    def start(self, name, params=None, progress_thread=True, sync=None, port=None):
+    def start(self, name, params=None, progress_thread=True, sync=None, port=None, gpu=False):
+        if gpu or self.memory != "host":
+            self.use_cuda()
         options = {"backends": [], "enable_prog_thread": progress_thread}
         if port is not None:
             options.update(enable_listen_thread=True, listen_port=port)
@@ -155,8 +207,16 @@ class Side:
         self.agent.create_backend(self.backend, params or {})
         self.name = name
 
+    def use_cuda(self):
+        """As an application that uses CUDA: usually before it makes an agent."""
+        if not self.cuda_library:
+            raise Skip("no CUDA driver to test with (--fake-cuda)")
+        cuda.load(self.cuda_library)
+
     def start_plain(self, name):
         """As most users do: a backend by name, nothing else."""
+        if self.memory != "host":
+            self.use_cuda()
         self.agent = _api.nixl_agent(name, _api.nixl_agent_config(backends=[self.backend]))
         require(self.backend in self.agent.backends, f"no backend {self.backend}")
         self.name = name
@@ -176,6 +236,9 @@ class Side:
         self.agent = None
         gc.collect()
         damaged = [key for key, buffer in self.buffers.items() if buffer.guard_damage()]
+        for buffer in self.buffers.values():
+            if isinstance(buffer, GpuBuffer):
+                buffer.free()
         self.buffers.clear()
         require(not damaged, f"{self.name}: bytes beside the buffers {damaged} were written")
 
@@ -185,9 +248,13 @@ class Side:
 
     # -- memory
 
-    def alloc(self, key, size, register=True, sparse=False, huge=False):
+    def alloc(self, key, size, register=True, sparse=False, huge=False, memory=None, device=None):
         """Returns the address."""
-        self.buffers[key] = Buffer(size, sparse, huge)
+        memory, device = memory or self.memory, self.device if device is None else device
+        if memory == "host":
+            self.buffers[key] = Buffer(size, sparse, huge)
+        else:
+            self.buffers[key] = GpuBuffer(size, memory, device, sparse)
         if register:
             self.register(key)
         return self.buffers[key].address
@@ -195,36 +262,64 @@ class Side:
     def address(self, key):
         return self.buffers[key].address
 
-    def register(self, key, *ranges):
+    def register(self, key, *ranges, device=None, kind=None, backends=()):
         """All of the buffer, or (offset, size) ranges as one list. Returns what deregister takes."""
         buffer = self.buffers[key]
-        ranges = ranges or [(0, len(buffer.bytes))]
-        descs = [(buffer.address + offset, size, 0, "") for offset, size in ranges]
+        ranges = ranges or [(0, buffer.size)]
+        device = buffer.device if device is None else device
+        descs = [(buffer.address + offset, size, device, "") for offset, size in ranges]
         token = self.key()
-        self.registrations[token] = self.agent.register_memory(descs, "DRAM")
+        self.registrations[token] = self.agent.register_memory(descs, kind or segment(buffer.memory), list(backends))
         return token
 
     def deregister(self, token):
         self.agent.deregister_memory(self.registrations.pop(token))
 
+    def chunk(self, key, index, device=None):
+        """The memory behind one chunk of VMM goes, and other memory comes (of that GPU); None: none comes."""
+        block = self.buffers[key].block
+        block.unmap(index * cuda.CHUNK)
+        if device is not None:
+            block.map(index * cuda.CHUNK, device)
+
+    def poison_guards(self, key):
+        """After the memory that they lay in went."""
+        self.buffers[key].poison_guards()
+
+    def gpus(self):
+        return cuda.devices()
+
+    def uses_cuda(self):
+        """Whether there is a driver's library in this process."""
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            return any(name in line for line in maps for name in ("libcuda.so", "libtcpx_fake_cuda"))
+
     def free(self, key):
         """Unmaps it: whoever touches it afterwards dies."""
-        buffer = self.buffers.pop(key)
-        mapping = buffer.map
-        buffer.bytes = buffer.guards = None
-        mapping.close()
+        self.buffers.pop(key).free()
 
     def fill(self, key, seed, offset=0, size=None, start=None):
         """`start`: which part of the pattern; the offset unless told."""
-        view = self.view(key, offset, size)
+        view = self.view(key, offset, size, copied=False)
         view[:] = pattern(seed, offset if start is None else start, len(view))
+        self.put(key, offset, view)
 
     def poison(self, key, offset=0, size=None):
-        self.view(key, offset, size)[:] = POISON
+        view = self.view(key, offset, size, copied=False)
+        view[:] = POISON
+        self.put(key, offset, view)
 
-    def view(self, key, offset=0, size=None):
-        whole = self.buffers[key].bytes
-        return whole[offset:] if size is None else whole[offset:offset + size]
+    def view(self, key, offset=0, size=None, copied=True):
+        """Of host memory the bytes themselves; of a GPU's a copy, or room for what put() brings there."""
+        buffer = self.buffers[key]
+        if isinstance(buffer, GpuBuffer):
+            size = buffer.size - offset if size is None else size
+            return buffer.read(offset, size) if copied else np.empty(size, np.uint8)
+        return buffer.bytes[offset:] if size is None else buffer.bytes[offset:offset + size]
+
+    def put(self, key, offset, view):
+        if isinstance(self.buffers[key], GpuBuffer):
+            self.buffers[key].write(offset, view)
 
     def difference(self, key, seed, offset=0, size=None, start=None):
         view = self.view(key, offset, size)
@@ -236,21 +331,22 @@ class Side:
 
     def fill_blocks(self, key, seed, blocks):
         """blocks: (offset, size) in the order of the pattern's bytes."""
-        start = 0
+        data, whole, start = pattern(seed, 0, sum(size for _, size in blocks)), self.view(key), 0
         for offset, size in blocks:
-            self.fill(key, seed, offset, size, start)
+            whole[offset:offset + size] = data[start:start + size]
             start += size
+        self.put(key, 0, whole)
 
     def check_blocks(self, key, seed, blocks, rest_poisoned=True):
         """The blocks hold the pattern one after the other, all other bytes are as poisoned."""
         sizes = [size for _, size in blocks]
         data = pattern(seed, 0, sum(sizes))
-        expected = np.full(len(self.buffers[key].bytes), POISON, np.uint8)
+        found = self.view(key)
+        expected = np.full(len(found), POISON, np.uint8)
         start = 0
         for offset, size in blocks:
             expected[offset:offset + size] = data[start:start + size]
             start += size
-        found = self.buffers[key].bytes
         if not rest_poisoned:
             keep = np.zeros(len(found), bool)
             for offset, size in blocks:
@@ -263,7 +359,9 @@ class Side:
         require(not (self.view(key) == byte).any(), f"{self.name}, buffer {key}: holds bytes {byte:#x}")
 
     def fill_byte(self, key, byte):
-        self.view(key)[:] = byte
+        view = self.view(key, copied=False)
+        view[:] = byte
+        self.put(key, 0, view)
 
     def check_poison(self, key, offset=0, size=None):
         view = self.view(key, offset, size)
@@ -278,7 +376,8 @@ class Side:
         return self.agent.get_agent_metadata()
 
     def partial_metadata(self, ranges, connection):
-        descs = self.agent.get_reg_descs([(address, size, 0, "") for address, size in ranges], "DRAM") \
+        descs = self.agent.get_reg_descs([(address, size, 0, "") for address, size in ranges],
+                                         segment(self.memory)) \
             if ranges else _bindings.nixlRegDList(_bindings.DRAM_SEG)
         return self.agent.get_partial_agent_metadata(descs, connection, [self.backend])
 
@@ -309,25 +408,27 @@ class Side:
 
     # -- transfers
 
-    def descs(self, pieces):
-        """pieces: (address, length)"""
+    def descs(self, pieces, memory=None):
+        """pieces: (address, length), or with the device's number behind it."""
+        kind = segment(memory or self.memory)
         if len(pieces) > 100:
-            rows = np.zeros((len(pieces), 3), np.uint64)
-            rows[:, :2] = pieces
-            return self.agent.get_xfer_descs(rows, "DRAM")
-        return self.agent.get_xfer_descs([(address, size, 0) for address, size in pieces], "DRAM")
+            rows = np.full((len(pieces), 3), self.device, np.uint64)
+            rows[:, :len(pieces[0])] = pieces
+            return self.agent.get_xfer_descs(rows, kind)
+        return self.agent.get_xfer_descs([(*piece, self.device)[:3] for piece in pieces], kind)
 
-    def request(self, op, local, remote, peer, message=NOTHING):
-        """local and remote: (address, length) pieces. Returns the request's key."""
+    def request(self, op, local, remote, peer, message=NOTHING, memories=None):
+        """local and remote: (address, length) pieces. memories: the kinds of both. Returns the request's key."""
         key = self.key()
-        self.requests[key] = self.agent.initialize_xfer(
-            op, self.descs(local), self.descs(remote), peer, message, [self.backend])
+        ends = zip((local, remote), memories) if memories else ((local,), (remote,))
+        here, there = (self.descs(*end) for end in ends)
+        self.requests[key] = self.agent.initialize_xfer(op, here, there, peer, message, [self.backend])
         return key
 
-    def prepare(self, peer, pieces):
+    def prepare(self, peer, pieces, memory=None):
         """A prepared list; peer None: the local side."""
         key = self.key()
-        self.lists[key] = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", self.descs(pieces),
+        self.lists[key] = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", self.descs(pieces, memory),
                                                      backends=[self.backend])
         return key
 
@@ -374,9 +475,9 @@ class Side:
         state = self.run(key, message)
         require(state == "DONE", f"a transfer of {self.name} ended with {state}")
 
-    def move(self, op, local, remote, peer, message=NOTHING):
+    def move(self, op, local, remote, peer, message=NOTHING, memories=None):
         """One transfer from beginning to end."""
-        key = self.request(op, local, remote, peer, message)
+        key = self.request(op, local, remote, peer, message, memories)
         self.done(key)
         self.release(key)
 
@@ -596,6 +697,8 @@ class Setup:
     path: str = "tcp"
     net_plugin: str = ""
     long: bool = False
+    memory: str = "host"  # or one of cuda.KINDS, at both ends
+    cuda: str = ""  # the driver's library
 
 
 @dataclasses.dataclass
@@ -626,9 +729,12 @@ class Test:
 
     def __init__(self, setup, peers):
         self.setup = setup
-        self.spare = [Peer(Side(setup.backend)) for _ in range(peers)]
+        self.spare = [Peer(self.new_side()) for _ in range(peers)]
         self.peers = list(self.spare)
         self.sides = []
+
+    def new_side(self):
+        return Side(self.setup.backend, self.setup.memory, self.setup.cuda)
 
     @property
     def ours(self):
@@ -645,7 +751,7 @@ class Test:
         return params
 
     def here(self, name=None, *, params=None, **options):
-        side = Side(self.setup.backend)
+        side = self.new_side()
         self.sides.append(side)
         if name:
             side.start(name, self.params() if params is None else params, **options)

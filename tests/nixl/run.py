@@ -46,6 +46,9 @@ def parse_arguments():
     parser.add_argument("--plugin-dir", help="folder of libplugin_TCPX.so")
     parser.add_argument("--path", choices=("tcp", "net"), default="tcp")
     parser.add_argument("--net-plugin", default="", help="an NCCL net plugin, such as the emulator")
+    parser.add_argument("--memory", choices=("host", "cuda", "vmm", "pool"), default="host",
+                        help="of all buffers that a case says nothing of")
+    parser.add_argument("--fake-cuda", default="", help="the fake CUDA driver; with TCPX_TEST_CUDA=real a GPU's is used")
     parser.add_argument("--file", help="only the cases of this one, such as transfer_test")
     parser.add_argument("--core", action="store_true", help="only the core set")
     parser.add_argument("--list", action="store_true")
@@ -72,7 +75,7 @@ def into_venv(venv):
 def set_environment(arguments):
     """What configures the libraries comes from our arguments only."""
     for name in list(os.environ):
-        keep = ("TCPX_TEST_LONG", "TCPX_TEST_CLI")
+        keep = ("TCPX_TEST_LONG", "TCPX_TEST_CLI", "TCPX_TEST_CUDA")
         if name.startswith(("TCPX_", "UCCL_TCPX_", "NCCL_", "NIXL_", "UCX_")) and name not in keep:
             if name != "NIXL_LOG_LEVEL":
                 del os.environ[name]
@@ -84,12 +87,21 @@ def set_environment(arguments):
     if not plugin.exists():
         skip_all(f"there is no {plugin}")
     os.environ["NIXL_PLUGIN_DIR"] = str(plugin.resolve().parent)
+    if arguments.fake_cuda:
+        arguments.fake_cuda = str(pathlib.Path(arguments.fake_cuda).resolve())
+    if arguments.memory != "host" and not driver_to_use(arguments):
+        skip_all(f"--memory {arguments.memory} needs --fake-cuda, or TCPX_TEST_CUDA=real")
     if arguments.net_plugin:
         arguments.net_plugin = str(pathlib.Path(arguments.net_plugin).resolve())
     if arguments.path == "net":
         if not os.path.isfile(arguments.net_plugin):
             skip_all(f"--path net needs --net-plugin; there is no \"{arguments.net_plugin}\"")
         os.environ["NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"] = "lo"
+
+
+def driver_to_use(arguments):
+    """The CUDA driver's library; empty: there is none to use."""
+    return "libcuda.so.1" if os.environ.get("TCPX_TEST_CUDA") == "real" else arguments.fake_cuda
 
 
 def load_cases(arguments):
@@ -186,7 +198,7 @@ def main():
     if not cases:
         sys.exit(f"run.py: no such case: {' '.join(arguments.names)}")
     setup = harness.Setup(arguments.backend, arguments.path, arguments.net_plugin,
-                          bool(os.environ.get("TCPX_TEST_LONG")))
+                          bool(os.environ.get("TCPX_TEST_LONG")), arguments.memory, driver_to_use(arguments))
     results = []
     for one in cases:
         outcome, seconds, text = run_one(harness, setup, one)

@@ -139,7 +139,11 @@ class RepeatedMemory final : public Memory {
     if (!mapped) throw std::runtime_error("mmap of repeated memory failed");
     address_ = space;
   }
-  ~RepeatedMemory() override { ::munmap(address_, size_); }
+  ~RepeatedMemory() override { RepeatedMemory::give_back(); }
+  void give_back() override {
+    if (address_ != nullptr) ::munmap(address_, size_);
+    address_ = nullptr;
+  }
   RepeatedMemory(const RepeatedMemory&) = delete;
   RepeatedMemory& operator=(const RepeatedMemory&) = delete;
 

@@ -19,8 +19,8 @@
 
 namespace tcpx_nixl::test {
 
-using tcpx::test::HostMemory;
 using tcpx::test::kLong;
+using tcpx::test::Memory;
 using tcpx::test::Ms;
 using tcpx::test::Pattern;
 
@@ -59,7 +59,8 @@ inline EnginePtr create(const std::string& name, nixl_b_params_t params) {
 // layout.
 class List {
  public:
-  void add(const uint8_t* address, size_t length, nixlBackendMD* md) {
+  void add(const uint8_t* address, size_t length, nixlBackendMD* md, nixl_mem_t type = DRAM_SEG) {
+    image_.type = type;
     nixlMetaDesc desc;
     desc.addr = reinterpret_cast<uintptr_t>(address);
     desc.len = length;
@@ -84,25 +85,35 @@ class List {
 // Memory of one agent; registered or not.
 class Range {
  public:
-  explicit Range(size_t size) : memory_(size) {}
-  uint8_t* at(size_t offset = 0) const { return memory_.host() + offset; }
-  size_t size() const { return memory_.size(); }
-  std::string damage() const { return memory_.damage(); }
+  // Kinds as tests/support/memory.h has them.
+  explicit Range(size_t size, const std::string& kind = "host")
+      : type(kind.starts_with("cuda") ? VRAM_SEG : DRAM_SEG),
+        memory_(tcpx::test::allocate(kind, size)) {}
+  uint8_t* at(size_t offset = 0) const {
+    return static_cast<uint8_t*>(memory_->address()) + offset;
+  }
+  size_t size() const { return memory_->size(); }
+  std::string damage() const { return memory_->damage(); }
 
-  void set(uint8_t byte) { memset(at(), byte, size()); }
+  void set(uint8_t byte) { set(byte, 0, size()); }
   // After a fence: first the end, where what comes late would land. Under a sanitizer setting all
   // of it takes longer than a transfer, which would hide that.
   void reuse(uint8_t byte) {
     size_t tail = std::min(size(), kTail);
-    memset(at(size() - tail), byte, tail);
-    memset(at(), byte, size() - tail);
+    set(byte, size() - tail, tail);
+    set(byte, 0, size() - tail);
   }
-  bool all(uint8_t byte) const { return *at() == byte && memcmp(at(), at(1), size() - 1) == 0; }
+  bool all(uint8_t byte) const {
+    if (memory_->host() != nullptr) return *at() == byte && memcmp(at(), at(1), size() - 1) == 0;
+    std::vector<uint8_t> seen(size());
+    memory_->load(0, seen.data(), seen.size());
+    return seen == std::vector<uint8_t>(size(), byte);
+  }
   void fill(uint64_t seed, size_t offset, size_t length) {
-    Pattern(seed).fill(at(offset), length, 0);
+    tcpx::test::fill(*memory_, offset, length, Pattern(seed), 0);
   }
   bool holds(uint64_t seed, size_t offset, size_t length) const {
-    return Pattern(seed).mismatch(at(offset), length, 0) < 0;
+    return tcpx::test::mismatch(*memory_, offset, length, Pattern(seed), 0) < 0;
   }
 
   nixlBlobDesc blob() const {
@@ -119,9 +130,19 @@ class Range {
   nixlBackendMD* md = nullptr;       // of the registration
   nixlBackendMD* self_md = nullptr;  // to reach it from the same agent
   std::string public_data;
+  const nixl_mem_t type;
 
  private:
-  HostMemory memory_;
+  void set(uint8_t byte, size_t offset, size_t length) {
+    if (memory_->host() != nullptr) {
+      memset(at(offset), byte, length);
+      return;
+    }
+    const std::vector<uint8_t> bytes(length, byte);
+    memory_->store(offset, bytes.data(), length);
+  }
+
+  const std::unique_ptr<Memory> memory_;
 };
 
 // An engine and what the core would keep for it. Ranges belong to the test: they must outlive it.
@@ -147,7 +168,7 @@ class Agent {
   nixlBackendEngine* operator->() const { return engine_.get(); }
 
   void add(Range& range) {
-    need(engine_->registerMem(range.blob(), DRAM_SEG, range.md), "registerMem");
+    need(engine_->registerMem(range.blob(), range.type, range.md), "registerMem");
     need(engine_->loadLocalMD(range.md, range.self_md), "loadLocalMD");
     need(engine_->getPublicData(range.md, range.public_data), "getPublicData");
     registered_[&range] = range.md;
@@ -163,7 +184,7 @@ class Agent {
   }
   void load(const Agent& peer, const Range& range) {
     nixlBackendMD* md = nullptr;
-    need(engine_->loadRemoteMD(range.blob(), DRAM_SEG, peer.name(), md), "loadRemoteMD");
+    need(engine_->loadRemoteMD(range.blob(), range.type, peer.name(), md), "loadRemoteMD");
     nixlBackendMD*& mine = loaded_[{peer.name(), &range}];
     if (mine != nullptr) engine_->unloadMD(mine);
     mine = md;
@@ -257,8 +278,8 @@ class Request {
     size_t each = length / pieces;
     for (size_t i = 0; i < pieces; ++i) {
       size_t start = i * each, size = i + 1 == pieces ? length - start : each;
-      local_.add(here.range.at(here.offset + start), size, here.range.md);
-      remote_.add(there.range.at(there.offset + start), size, there_md);
+      local_.add(here.range.at(here.offset + start), size, here.range.md, here.range.type);
+      remote_.add(there.range.at(there.offset + start), size, there_md, there.range.type);
     }
     return agent_->prepXfer(op_, local_.get(), remote_.get(), peer_, handle_);
   }
