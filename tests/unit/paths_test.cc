@@ -107,15 +107,21 @@ TEST(PathsTable, SaysWhyThereIsNoBetterPath) {
             "; no ipc path: it is not allowed (allow_path); no net path: a comm failed");
 }
 
-// Whatever the mover could leave where it is.
+// Whatever the mover could leave where it is; what the mover has no slots for is not reached.
 TEST(PathsTable, MemoryThatAPathDoesNotServeGoesThroughASlot) {
+  struct Nobody final : MoveWatcher {
+    bool looks() const noexcept override { return true; }
+    void look_now() noexcept override {}
+  } nobody;
   HostMovers movers(false);
-  std::unique_ptr<Mover> mover = movers.make(MoverFor::kBeside);
+  std::unique_ptr<Mover> mover = movers.make(MoverFor::kBeside, nobody);
   const Place host, cuda{Place::Kind::kCuda, 0};
   LaneTraits traits;
   EXPECT_FALSE(LaneMoves(mover.get(), 4, traits).stages(host));
-  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits).stages(cuda));
+  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits).serves(host));
+  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits).serves(cuda));
   traits.places = PlaceKinds(Place::Kind::kCuda);
+  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits).serves(cuda));
   EXPECT_TRUE(LaneMoves(mover.get(), 4, traits).stages(host));
   traits.places = PlaceKinds(Place::Kind::kCuda) | PlaceKinds(Place::Kind::kHost);
   EXPECT_FALSE(LaneMoves(mover.get(), 4, traits).stages(host));
