@@ -63,9 +63,16 @@ bool ChunksOut::take(ChunkWork* out) {
   const PlaceMask starved = core_.moves.starved();
   wants_slot_ = starved != 0;
   if (starved != 0) core_.make_waiting();  // the slots may be other lanes'
-  return take_dealt(out, starved) ||
-         (core_.lane->payload_credit() > 0 &&
-          core_.peer.transfers().next_chunk(core_.index, starved, notices_, out));
+  if (take_dealt(out, starved)) return true;
+  Transfers& transfers = core_.peer.transfers();
+  // Who waits for a slot looks often: not at the same queue again.
+  const uint32_t news = transfers.chunk_news();
+  if (starved != 0 && refused_.starved == starved && refused_.news == news) return false;
+  if (core_.lane->payload_credit() == 0) return false;
+  PlaceMask for_want_of = starved;
+  if (transfers.next_chunk(core_.index, &for_want_of, notices_, out)) return true;
+  refused_ = {for_want_of, news};
+  return false;
 }
 
 // Returns how much payload the stream takes with it.

@@ -75,6 +75,10 @@ class ChunksOut {
   Pool<TxFrame> frames_;
   std::vector<wire::Piece> pieces_;
   bool wants_slot_ = false;
+  struct {
+    PlaceMask starved = 0;
+    uint32_t news = 0;
+  } refused_;  // there was nothing for it, with these slots missing
   std::vector<ChunkWork> lost_writes_, lost_reads_;  // room for give_up()
 };
 

@@ -46,6 +46,7 @@ void Scheduler::make_room() {
 }
 
 void Scheduler::add(const std::shared_ptr<TransferState>& transfer) {
+  has_news();  // also of one that is there: another chunk of it may come first
   if (transfer->queued || !transfer->has_work()) return;
   queue_.push_back(transfer);
   transfer->queued = true;
@@ -72,6 +73,7 @@ void Scheduler::remove_all() {
 // ---- chunks --------------------------------------------------------------------------------
 
 bool Scheduler::next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits* wake) {
+  was_starved_ = false;
   if (queue_.empty()) waiting_.store(false, std::memory_order_relaxed);
   if (queue_.empty()) return false;
   const bool in_turn = striping_ == Striping::kRoundRobin && open_lanes().count() > 1;
@@ -81,6 +83,7 @@ bool Scheduler::next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits*
   if (in_turn) pass_turn();
   *out = hand_out(queue_[turn_], lane);
   if (!out->transfer->has_work()) leave_queue(turn_);
+  has_news();
   return true;
 }
 
@@ -100,6 +103,7 @@ bool Scheduler::find_transfer(uint32_t lane, PlaceMask starved) {
     const TransferState& t = *queue_[turn_];
     if (!t.lanes.has(lane)) continue;
     if (starved == 0 || (t.plan.needs_slots(t.first_left()) & starved) == 0) return true;
+    was_starved_ = true;
   }
   return false;
 }

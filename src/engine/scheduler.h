@@ -40,11 +40,15 @@ class Scheduler {
   // Whether asking is worth the lock. Any thread; set before a lane is woken, taken back by who
   // finds nothing.
   bool may_have_work() const { return waiting_.load(std::memory_order_acquire); }
+  // Another number whenever there may be another chunk to get. Any thread.
+  uint32_t news() const { return news_.load(std::memory_order_acquire); }
 
   // ---- chunks ----
   // The next one for this lane, and who else should ask; none that needs a slot of a place of which
   // the lane has none. False: none now.
   bool next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits* wake);
+  // Whether the last `next` that found none would have found one, had there been a slot.
+  bool was_starved() const { return was_starved_; }
   // Of a transfer that begins and has no other before it: an idle lane, from `lane` on, that is
   // given a chunk for which it need not come; kNoLane: none.
   uint32_t next_to_deal(const TransferState& transfer, uint32_t lane) const;
@@ -68,7 +72,11 @@ class Scheduler {
   uint32_t turn_lane_ = 0;                             // round robin: whose chunk is next
   std::vector<std::shared_ptr<TransferState>> queue_;  // served in turn, not in order
   size_t turn_ = 0;
+  bool was_starved_ = false;
+  void has_news() { news_.store(news() + 1, std::memory_order_release); }
+
   std::atomic<bool> waiting_{false};
+  std::atomic<uint32_t> news_{0};
 };
 
 }  // namespace tcpx

@@ -139,13 +139,18 @@ void Transfers::send_here(PeerLane& first, const LaneList& others, bool is_long)
 
 // ---- the way of a chunk --------------------------------------------------------------------
 
-bool Transfers::next_chunk(uint32_t lane, PlaceMask starved, const LaneNotices& notices,
+bool Transfers::next_chunk(uint32_t lane, PlaceMask* starved, const LaneNotices& notices,
                            ChunkWork* out) {
-  if (!state_.may_have_chunks()) return false;
+  const auto nothing = [starved] {
+    *starved = 0;
+    return false;
+  };
+  if (!state_.may_have_chunks()) return nothing();
   PeerLock lock(state_);
-  if (!lock->session.up()) return false;
+  if (!lock->session.up()) return nothing();
   LaneBits wake;
-  const bool found = lock->scheduler.next(lane, starved, out, &wake);
+  const bool found = lock->scheduler.next(lane, *starved, out, &wake);
+  if (!found && !lock->scheduler.was_starved()) *starved = 0;
   lock.wake(wake);
   if (!found) return false;
   TransferState& t = *out->transfer;

@@ -32,8 +32,11 @@ class Transfers {
   void finish_users_of(uint64_t region);
 
   // ---- from lanes, in their loops ----
-  // `notices`: of that lane.
-  bool next_chunk(uint32_t lane, PlaceMask starved, const LaneNotices& notices, ChunkWork* out);
+  // Another number whenever there may be another chunk to get.
+  uint32_t chunk_news() const { return state_.chunk_news(); }
+  // `notices`: of that lane. `starved`: of which places it has no slots; none, when it returns, if
+  // that was not the reason why it got nothing.
+  bool next_chunk(uint32_t lane, PlaceMask* starved, const LaneNotices& notices, ChunkWork* out);
   void settle(const ChunkWork& work, tcpx_code code, const char* who);
   // This post of the transfer ends with that status when nothing of it is under way any more.
   void fail(const std::shared_ptr<TransferState>& transfer, uint64_t post, const Status& status);

@@ -92,11 +92,13 @@ TEST(Scheduler, WhatNeedsASlotWaitsForOneAndHoldsUpNobody) {
   ChunkWork work;
   LaneBits wake;
   int others = 0;
+  const uint32_t news = scheduler.news();
   while (scheduler.next(0, mask_of(gpu), &work, &wake)) {
     EXPECT_NE(work.transfer, of_gpu);
     ++others;
   }
   EXPECT_EQ(others, 2);
+  EXPECT_EQ(scheduler.news(), news + 2) << "one for each that was handed out, none for a refusal";
   EXPECT_FALSE(scheduler.next(0, mask_of(gpu), &work, &wake));
   ASSERT_TRUE(scheduler.next(1, mask_of({Place::Kind::kCuda, 2}), &work, &wake));
   EXPECT_EQ(work.transfer, of_gpu);
