@@ -31,6 +31,7 @@ TEST_P(GpuSteadyState, only_the_gpus_thread_calls_and_nothing_is_made) {
   if (kSanitized) GTEST_SKIP() << "sanitizers replace operator new";
   if (fake_cuda() == nullptr) GTEST_SKIP() << "the fake driver counts";
   auto [shape, op] = GetParam();
+  const int contexts = fake_cuda()->contexts_made(1);
   const uint64_t length = 2 * shape.piece * shape.pieces;
   Pair pair(loopback_options({{"lanes", "3"}, {"io_threads", "2"}, {"chunk_bytes", "256K"}}));
   pair.memory_a = make_local(pair.a, length, 0, 1, shape.kind_a);
@@ -78,7 +79,7 @@ TEST_P(GpuSteadyState, only_the_gpus_thread_calls_and_nothing_is_made) {
     EXPECT_EQ(name_of_thread(callers[i]), "tcpx-cuda0") << what;
     ++gpu_threads;
   }
-  EXPECT_EQ(fake.contexts_made(1), 0) << "of a GPU that nobody registered memory of";
+  EXPECT_EQ(fake.contexts_made(1), contexts) << "of a GPU that nobody registered memory of";
   EXPECT_EQ(gpu_threads, size_t{1} + (shape.kind_a == std::string(shape.kind_b)));
 }
 
