@@ -98,7 +98,7 @@ void Loop::drive_as_thread() {
   while (!thread_.stopping() && callers_wanting_.load(std::memory_order_relaxed) == 0) {
     if (settings_.own_thread_only) hang_.round_begins(now_ns());
     Found found = step();
-    if (found == Found::kNothing) relax(tuning::kBetweenPolls);
+    if (found == Found::kNothing) relax_until(seen_clock() + tuning::kBetweenPolls);
     if (found == Found::kTimeToSleep && !doze()) return;
   }
 }
@@ -106,9 +106,9 @@ void Loop::drive_as_thread() {
 void Loop::enter() {
   inside_.enter();
   if (settings_.drivers != nullptr) settings_.drivers->enter();
-  asleep_.store(false);
+  asleep_.store(false, std::memory_order_relaxed);  // seen late it costs a signal, no more
   // To who polls again and again, the polls are one wait.
-  if (!lease_.holds(now_ns())) spin_.begin_anew();
+  if (!lease_.holds()) spin_.begin_anew();
 }
 
 // What is left, or came between the last poll and the unlock, is announced by a signal, which wakes
@@ -176,7 +176,8 @@ void Loop::run_late_commands() {
 
 Loop::Found Loop::step() {
   bool found = poll_once();
-  bool spin_on = spin_.polled(now_ns(), found, something_is_due());
+  saw_clock(now_ns());
+  bool spin_on = spin_.polled(seen_clock(), found, something_is_due());
   if (found) return Found::kWork;
   bool core_is_free = settings_.drivers == nullptr || settings_.drivers->may_spin();
   if (spin_on && core_is_free) return Found::kNothing;
