@@ -45,6 +45,11 @@ bool ChunksOut::take_dealt(ChunkWork* out) {
   return true;
 }
 
+bool ChunksOut::may_have_more() const {
+  return core_.load.dealt.load(std::memory_order_acquire) || wants_slot_ ||
+         core_.peer.transfers().may_have_chunks();
+}
+
 // What was dealt can go by no other lane: it does not wait for credit.
 void ChunksOut::fill() {
   Transfers& transfers = core_.peer.transfers();

@@ -20,6 +20,8 @@ class ChunksOut {
   // A chunk for which it need not ask. With the peer's lock held, to an open lane that has none.
   void deal(ChunkWork work);
   bool take_dealt(ChunkWork* out);
+  // Whether there is anything to fill with, or a slot to ask for.
+  bool may_have_more() const;
   // Takes as many as it may have now, and sends them.
   void fill();
   // One may wait in its queue for a slot.

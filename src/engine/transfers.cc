@@ -140,7 +140,7 @@ void Transfers::send_here(PeerLane& first, const LaneList& others, bool is_long)
 // ---- the way of a chunk --------------------------------------------------------------------
 
 bool Transfers::next_chunk(uint32_t lane, const LaneNotices& notices, ChunkWork* out) {
-  if (!state_.may_have_chunks()) return false;
+  if (!may_have_chunks()) return false;
   PeerLock lock(state_);
   if (!lock->session.up()) return false;
   LaneBits wake;

@@ -33,6 +33,7 @@ class Transfers {
 
   // ---- from lanes, in their loops ----
   // `notices`: of that lane.
+  bool may_have_chunks() const { return state_.may_have_chunks(); }
   bool next_chunk(uint32_t lane, const LaneNotices& notices, ChunkWork* out);
   void settle(const ChunkWork& work, tcpx_code code, const char* who);
   // This post of the transfer ends with that status when nothing of it is under way any more.
