@@ -34,11 +34,13 @@ inline void pause_cpu() {
 }
 
 // Lets time pass without a system call.
-inline void relax(Nanos length) {
-  Nanos until = now_ns() + length;
+inline void relax_until(Nanos when) {
   do {
     for (int i = 0; i < 8; ++i) pause_cpu();
-  } while (now_ns() < until);
+  } while (now_ns() < when);
+}
+inline void relax(Nanos length) {
+  relax_until(now_ns() + length);
 }
 
 }  // namespace tcpx

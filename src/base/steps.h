@@ -49,12 +49,16 @@ class Stepped {
   }
   void step(State to) {
     if (!may(state_, to)) [[unlikely]]
-      throw std::logic_error(std::string(Rules::kWhat) + " went from " + name() + " to " +
-                             rule(to).name);
+      wrong(to);
     state_ = to;
   }
 
  private:
+  // Apart, so that a step is a look into a table where it is made.
+  [[noreturn, gnu::cold, gnu::noinline]] void wrong(State to) const {
+    throw std::logic_error(std::string(Rules::kWhat) + " went from " + name() + " to " +
+                           rule(to).name);
+  }
   static constexpr const Step<State>& rule(State state) {
     return Rules::kStates[static_cast<size_t>(state)];
   }

@@ -31,6 +31,10 @@ template <class T>
 Status take_struct(const char* type, const T* from, size_t v1, T* to) {
   size_t given = from->struct_size == 0 ? v1 : from->struct_size;
   if (Status status = check_struct_size(type, given); !status) return status;
+  if (given == sizeof(T)) {
+    *to = *from;
+    return {};
+  }
   *to = {};
   memcpy(to, from, std::min(given, sizeof(T)));
   auto* bytes = reinterpret_cast<const uint8_t*>(from);

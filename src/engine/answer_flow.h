@@ -15,9 +15,9 @@ class AnswerFlow {
   explicit AnswerFlow(size_t most) : most_(most) {}
 
   // Whether reading has to stop.
-  bool queued(Nanos now) {
+  bool queued() {
     if (++waiting_ != most_) return false;
-    unread_since_.store(now, std::memory_order_relaxed);
+    unread_since_.store(now_ns(), std::memory_order_relaxed);
     return true;
   }
   // Whether it may go on.

@@ -47,6 +47,11 @@ bool ChunksOut::take_dealt(ChunkWork* out, PlaceMask starved) {
   return true;
 }
 
+bool ChunksOut::may_have_more() const {
+  return core_.load.dealt.load(std::memory_order_acquire) || wants_slot_ ||
+         core_.peer.transfers().may_have_chunks();
+}
+
 void ChunksOut::fill() {
   ChunkWork work;
   while (window_.may_hold_more() && take(&work)) {

@@ -21,6 +21,8 @@ class ChunksOut {
   void deal(ChunkWork work);
   // Not one that waits for a slot: of these places there is none.
   bool take_dealt(ChunkWork* out, PlaceMask starved = 0);
+  // Whether there is anything to fill with, or a slot to ask for.
+  bool may_have_more() const;
   // Takes as many as it may have now, and sends them.
   void fill();
   // One may wait in its queue for a slot.

@@ -24,9 +24,7 @@ class LanePings {
     if (counters.read_holds.load(std::memory_order_relaxed) != 0) return now_ns();
     return counters.last_receive.load(std::memory_order_relaxed);
   }
-  uint64_t bytes_heard() const {
-    return core_.lane->counters().bytes_in.load(std::memory_order_relaxed);
-  }
+  uint64_t bytes_heard() const { return core_.lane->counters().bytes_in.load(); }
   // How much payload the peer says that it has.
   uint64_t peer_received() const { return peer_received_.load(std::memory_order_relaxed); }
   Nanos audible_since = 0;  // of the engine's service thread; see PeerWatch

@@ -48,7 +48,7 @@ void LostLanes::lost(
 }
 
 bool LostLanes::next_frame(wire::Header* out) {
-  if (!state_.may_have_news()) return false;
+  if (!may_have_news()) return false;
   PeerLock lock(state_);
   LaneLedger::News news;
   if (!lock->lost.next(&news)) return false;

@@ -16,6 +16,7 @@ class LostLanes {
   void lost(PeerLane& lane, const Status& status, UnconfirmedWrites writes,
             std::vector<ChunkWork> reads);
   // What is to be said about lanes; false: nothing.
+  bool may_have_news() const { return state_.may_have_news(); }
   bool next_frame(wire::Header* out);
   Status hear(const wire::Header& header);
 

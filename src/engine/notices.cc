@@ -59,7 +59,7 @@ Status Notices::notify(std::shared_ptr<Notice> notice, Nanos deadline) {
 }
 
 std::shared_ptr<Notice> Notices::next(uint32_t lane) {
-  if (!state_.may_have_notices()) return nullptr;
+  if (!may_have_more()) return nullptr;
   PeerLock lock(state_);
   if (!lock->session.up()) return nullptr;
   std::shared_ptr<Notice> notice = lock->notices.next(lane);

@@ -18,6 +18,7 @@ class Notices {
   static Status refused();
 
   // ---- from lanes, in their loops ----
+  bool may_have_more() const { return state_.may_have_notices(); }
   std::shared_ptr<Notice> next(uint32_t lane);
   void answered(uint64_t id, wire::NoticeVerdict verdict);
 

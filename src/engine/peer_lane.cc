@@ -31,10 +31,15 @@ void PeerLane::fill() {
   if (!open()) return;
   refusals_.go_on();
   pings_.send();
-  wire::Header control;
-  while (core_.peer.lost_lanes().next_frame(&control)) small_.send(control);
-  notices_.fill();
-  out_.fill();
+  // Asked several times for each chunk, and mostly there is nothing.
+  if (core_.peer.lost_lanes().may_have_news()) send_news();
+  if (core_.peer.notices().may_have_more()) notices_.fill();
+  if (out_.may_have_more()) out_.fill();
+}
+
+void PeerLane::send_news() {
+  wire::Header news;
+  while (core_.peer.lost_lanes().next_frame(&news)) small_.send(news);
 }
 
 Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piece> pieces) {

@@ -65,6 +65,7 @@ class PeerLane final : public LaneLife, public LaneSink {
     return !core_.moves.any() && !in_.wants_slot() && !out_.wants_slot() && fences_.empty() &&
            core_.lane->moving() == 0;
   }
+  void send_news();
   Work advance_idle();
   void advance_moves();
   void finish_moves();

@@ -27,8 +27,7 @@ void SmallFrames::send(const wire::Header& header) {
   if (!core_.open() || core_.lane->silent()) return;
   TxFrame* frame = frames_.take();
   frame->header = header;
-  if (header.is_answer() && answers_.queued(now_ns()))
-    core_.lane->hold_reading(ReadHold::kUnreadAnswers);
+  if (header.is_answer() && answers_.queued()) core_.lane->hold_reading(ReadHold::kUnreadAnswers);
   core_.lane->queue(frame);
 }
 

@@ -145,7 +145,7 @@ bool Transfers::next_chunk(uint32_t lane, PlaceMask* starved, const LaneNotices&
     *starved = 0;
     return false;
   };
-  if (!state_.may_have_chunks()) return nothing();
+  if (!may_have_chunks()) return nothing();
   PeerLock lock(state_);
   if (!lock->session.up()) return nothing();
   LaneBits wake;

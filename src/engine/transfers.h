@@ -32,6 +32,7 @@ class Transfers {
   void finish_users_of(uint64_t region);
 
   // ---- from lanes, in their loops ----
+  bool may_have_chunks() const { return state_.may_have_chunks(); }
   // Another number whenever there may be another chunk to get.
   uint32_t chunk_news() const { return state_.chunk_news(); }
   // `notices`: of that lane. `starved`: of which places it has no slots; none, when it returns, if

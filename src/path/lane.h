@@ -157,11 +157,21 @@ class LaneSink {
   virtual void on_down(const Status& status) noexcept = 0;
 };
 
+// Counts in the exclusive section of one loop, so without a locked instruction; read by any thread.
+class Tally {
+ public:
+  void add(uint64_t more) { value_.store(load() + more, std::memory_order_relaxed); }
+  uint64_t load() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
 // What a lane has seen; read by other threads for reports and by the watchdog.
 struct LaneCounters {
-  std::atomic<uint64_t> bytes_out{0}, bytes_in{0};
-  std::atomic<uint64_t> frames_out{0}, frames_in{0};
-  std::atomic<uint64_t> send_calls{0}, receive_calls{0};  // that brought something
+  Tally bytes_out, bytes_in;
+  Tally frames_out, frames_in;
+  Tally send_calls, receive_calls;  // that brought something
   std::atomic<Nanos> last_receive{0};
   std::atomic<Nanos> last_send{0};
   std::atomic<uint8_t> read_holds{0};  // of ReadHold

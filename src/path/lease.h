@@ -39,6 +39,11 @@ class Lease {
 
   // ---- any thread ----
   bool holds(Nanos now) const { return now < until_.load(std::memory_order_relaxed); }
+  // The same now; who never polls need not look at a clock for it.
+  bool holds() const {
+    const Nanos until = until_.load(std::memory_order_relaxed);
+    return until != 0 && now_ns() < until;
+  }
   // When the loop's thread has to look again; 0: now, nobody has a lease.
   Nanos next_look(Nanos now) const {
     Nanos until = until_.load(std::memory_order_relaxed);

@@ -17,8 +17,7 @@ void sleep_until_clock(Nanos when) {
 
 Status Loop::create(const Settings& settings, std::unique_ptr<Loop>* out) {
   std::unique_ptr<Loop> loop(new Loop(settings));
-  if (settings.movers != nullptr)
-    loop->mover_ = settings.movers->make(settings.mover_for, *loop);
+  if (settings.movers != nullptr) loop->mover_ = settings.movers->make(settings.mover_for, *loop);
   if (Status status = loop->events_.open(); !status) return status;
   Status started = loop->thread_.start([raw = loop.get()] { raw->thread_main(); });
   if (started) *out = std::move(loop);
@@ -100,7 +99,7 @@ void Loop::drive_as_thread() {
   while (!thread_.stopping() && callers_wanting_.load(std::memory_order_relaxed) == 0) {
     if (settings_.own_thread_only) hang_.round_begins(now_ns());
     Found found = step();
-    if (found == Found::kNothing) relax(tuning::kBetweenPolls);
+    if (found == Found::kNothing) relax_until(seen_clock() + tuning::kBetweenPolls);
     if (found == Found::kTimeToSleep && !doze()) return;
   }
 }
@@ -108,9 +107,9 @@ void Loop::drive_as_thread() {
 void Loop::enter() {
   inside_.enter();
   if (settings_.drivers != nullptr) settings_.drivers->enter();
-  asleep_.store(false);
+  asleep_.store(false, std::memory_order_relaxed);  // seen late it costs a signal, no more
   // To who polls again and again, the polls are one wait.
-  if (!lease_.holds(now_ns())) spin_.begin_anew();
+  if (!lease_.holds()) spin_.begin_anew();
 }
 
 // What is left, or came between the last poll and the unlock, is announced by a signal, which wakes
@@ -179,6 +178,7 @@ void Loop::run_late_commands() {
 Loop::Found Loop::step() {
   bool found = poll_once();
   const Nanos now = now_ns();
+  saw_clock(now);
   bool core_is_free = settings_.drivers == nullptr || settings_.drivers->may_spin();
   // A move that has just begun is over before a sleep would be.
   if (!found && core_is_free && now < move_due_ && awaits_moves()) return Found::kNothing;

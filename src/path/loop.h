@@ -214,8 +214,8 @@ bool Loop::drive(Stop&& stop, Nanos until, Caller caller) {
     events_.arm(false);
   while (!stop()) {
     Found found = step();
-    if (now_ns() >= until) break;
-    if (found == Found::kNothing) relax(tuning::kBetweenPolls);
+    if (seen_clock() >= until) break;
+    if (found == Found::kNothing) relax_until(seen_clock() + tuning::kBetweenPolls);
     if (found == Found::kTimeToSleep) sleep_unless(stop, until);
   }
   if (polls)

@@ -23,7 +23,7 @@ bool LoopSources::poll_sources() {
 bool LoopSources::run_asked(bool* directly) {
   bool found = false;
   bool by_epoll = events_.room_is_watched();
-  Nanos now = now_ns();
+  const Nanos now = seen_clock();
   for (const AskList::Entry& entry : asked_.begin_round()) {
     uint32_t index = entry.source;
     if (sources_[index] == nullptr) continue;

@@ -64,6 +64,7 @@ class LoopSources {
   // Something came from this source at `now`, and more is likely to: on_spin() in every round.
   void heard(uint32_t index, Nanos now) {
     assert_inside();
+    saw_clock(now);
     asked_.ask_until(index, now + tuning::kAskedFor);
   }
   // For what is left of a source that has gone: called until it returns true, as often as those who
@@ -109,6 +110,10 @@ class LoopSources {
   bool awaits_moves() const { return !unfinished_.empty() || asked_.any_waits(); }
   bool something_is_due() const { return engaged_ > 0; }
   size_t source_count() const { return sources_.size(); }
+  // The clock as it was at the end of the last round, or when a source was heard: near enough for
+  // who is asked for a millisecond, and one look less in each round.
+  Nanos seen_clock() const { return seen_clock_; }
+  void saw_clock(Nanos now) { seen_clock_ = now; }
 
   EventSet events_;
   Inside inside_;
@@ -125,6 +130,7 @@ class LoopSources {
   std::vector<uint32_t> free_sources_;
   AskList asked_;
   uint32_t rounds_without_epoll_ = 0;
+  Nanos seen_clock_ = 0;
   int engaged_ = 0;
   std::list<std::function<bool()>> unfinished_;
 };

@@ -19,6 +19,17 @@ TEST(Lease, OnePollIsNoneTwoThatAreCloseAre) {
   EXPECT_TRUE(lease.holds(kSecond + tuning::kPollsClose));
 }
 
+TEST(Lease, HoldsNowAsItDoesByTheClock) {
+  Lease lease;
+  EXPECT_FALSE(lease.holds());
+  const Nanos now = now_ns() + kSecond;  // so that it does not end meanwhile
+  poll(lease, now, now);
+  poll(lease, now, now);
+  EXPECT_TRUE(lease.holds());
+  lease.kept(now_ns() - 2 * tuning::kLeaseLasts);
+  EXPECT_FALSE(lease.holds());
+}
+
 TEST(Lease, PollsNowAndThenAreNone) {
   Lease lease;
   for (Nanos now = kSecond; now < 2 * kSecond; now += tuning::kPollsClose) {

@@ -82,14 +82,14 @@ void PayloadBeside::carrier_settled(const PathRefusal& refusal) {
 
 void PayloadBeside::payload_sent(TxFrame* frame) {
   loop_.assert_inside();
-  counters_.bytes_out.fetch_add(frame->header.payload_bytes, std::memory_order_relaxed);
+  counters_.bytes_out.add(frame->header.payload_bytes);
   counters_.last_send.store(now_ns(), std::memory_order_relaxed);
   sink_.on_sent(frame);
 }
 
 Status PayloadBeside::payload_arrived(RxChunk* chunk) {
   loop_.assert_inside();
-  counters_.bytes_in.fetch_add(chunk->header.payload_bytes, std::memory_order_relaxed);
+  counters_.bytes_in.add(chunk->header.payload_bytes);
   counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
   return sink_.on_payload(chunk, {TCPX_OK, chunk->header.sequence});
 }

@@ -93,10 +93,10 @@ Work TcpLane::on_hot() {
 
 bool TcpLane::on_spin() {
   loop_.assert_inside();
-  uint64_t before = counters_.bytes_in.load(std::memory_order_relaxed);
+  uint64_t before = counters_.bytes_in.load();
   readable_ = true;
   work();
-  return counters_.bytes_in.load(std::memory_order_relaxed) != before;
+  return counters_.bytes_in.load() != before;
 }
 
 void TcpLane::work() {
@@ -107,12 +107,12 @@ void TcpLane::work() {
   if (beside_ != nullptr) beside_->start();
   bool more = false;
   if (readable_ && read_holds_ == 0) more |= receive(turn);
-  uint64_t out = counters_.bytes_out.load(std::memory_order_relaxed);
+  uint64_t out = counters_.bytes_out.load();
   if (open_) {
     sink_.fill();
     more |= send(turn);
   }
-  if (open_) loop_.spend(source_index_, counters_.bytes_out.load(std::memory_order_relaxed) - out);
+  if (open_) loop_.spend(source_index_, counters_.bytes_out.load() - out);
   in_work_ = false;
   if (!open_) return;
   watch_room();
@@ -224,7 +224,7 @@ bool TcpLane::send(uint64_t budget) {
     message.msg_iov = iov;
     message.msg_iovlen = out_.gather(iov, kMaxIov, settings_.limits.max_chunk_bytes, &bytes);
     ssize_t sent = send_payload(fd_.get(), &message);
-    counters_.send_calls.fetch_add(1, std::memory_order_relaxed);
+    counters_.send_calls.add(1);
     if (sent < 0 && errno == EFAULT && message.msg_iovlen > 1) {
       // Some part is not mapped any more. By itself, the first one shows whether it is that.
       message.msg_iovlen = 1;
@@ -247,7 +247,7 @@ bool TcpLane::send(uint64_t budget) {
       set_hold(ReadHold::kUnreadAnswers, false);  // nobody is answered any more
       return true;
     }
-    counters_.bytes_out.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
+    counters_.bytes_out.add(static_cast<uint64_t>(sent));
     total += static_cast<uint64_t>(sent);
     for (auto taken = static_cast<size_t>(sent); TxFrame* frame = out_.advance(&taken);)
       frame_out(frame);
@@ -268,7 +268,7 @@ bool TcpLane::send(uint64_t budget) {
 
 // The stream has taken all of the frame that goes through it.
 void TcpLane::frame_out(TxFrame* frame) {
-  counters_.frames_out.fetch_add(1, std::memory_order_relaxed);
+  counters_.frames_out.add(1);
   if (frame->beside)
     beside_->send(frame);
   else if (frame->header.type == wire::FrameType::kCarrier)

@@ -21,7 +21,7 @@ bool TcpLane::receive(uint64_t budget) {
     if (turn_over) break;
     size_t asked = 0;
     ssize_t got = receive_some(&asked);
-    if (got >= 0) counters_.receive_calls.fetch_add(1, std::memory_order_relaxed);
+    if (got >= 0) counters_.receive_calls.add(1);
     if (got < 0) {
       if (errno == EINTR || (errno == EFAULT && discard_unmapped())) continue;
       if (errno != EAGAIN)
@@ -49,7 +49,7 @@ bool TcpLane::receive(uint64_t budget) {
   }
   if (open_) watch_bytes();
   if (total > 0) {
-    counters_.bytes_in.fetch_add(total, std::memory_order_relaxed);
+    counters_.bytes_in.add(total);
     Nanos now = now_ns();
     counters_.last_receive.store(now, std::memory_order_relaxed);
     if (open_) loop_.heard(source_index_, now);
@@ -115,7 +115,7 @@ Status TcpLane::head_arrived() {
     return peer_error(TCPX_PROTOCOL_ERROR, strf("frame {} arrived where {} was due",
                                                 in_.header.sequence, in_.next_sequence));
   ++in_.next_sequence;
-  counters_.frames_in.fetch_add(1, std::memory_order_relaxed);
+  counters_.frames_in.add(1);
   if (in_.header.table_bytes() > 0) {
     in_.table_follows();
     return {};
