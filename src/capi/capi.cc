@@ -156,10 +156,12 @@ Status take_notice(const tcpx_post_args& args, uint64_t limit, std::shared_ptr<t
 }
 
 // Of all engines: a transfer may outlive its own. Never destroyed: applications release at exit,
-// too.
+// too. The first call may be one without memory.
 tcpx::Handles<PreparedTransfer>& transfers() {
-  static auto* const all = new tcpx::Handles<PreparedTransfer>;
-  return *all;
+  using All = tcpx::Handles<PreparedTransfer>;
+  alignas(All) static std::byte place[sizeof(All)];
+  static All& all = *new (place) All;
+  return all;
 }
 uint64_t number_of(const tcpx_transfer* handle) {
   return reinterpret_cast<uintptr_t>(handle);

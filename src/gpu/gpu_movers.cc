@@ -20,6 +20,9 @@ Status GpuMovers::admit(const void* base, uint64_t length, const Place& place) {
     return bad_call(TCPX_UNSUPPORTED,
                     strf("this is memory of {}, and GPU memory is switched off (option gpu_memory)",
                          place.text()));
+  if (loaded_cuda_driver() == nullptr)
+    return bad_call(TCPX_UNSUPPORTED,
+                    strf("memory of {} in a process that has no CUDA driver loaded", place.text()));
   Place found;
   if (Status status = detect_place(base, length, &found); !status) return status;
   if (found != place)
@@ -34,9 +37,6 @@ Status GpuMovers::admit(const void* base, uint64_t length, const Place& place) {
 
 Status GpuMovers::open(uint16_t device, Gpu** out) {
   const CudaDriver* driver = loaded_cuda_driver();
-  if (driver == nullptr)
-    return bad_call(TCPX_UNSUPPORTED,
-                    strf("memory of cuda:{} in a process that has no CUDA driver loaded", device));
   if (device >= OpenGpus::kMost)
     return bad_call(TCPX_UNSUPPORTED, strf("cuda:{}: at most {} GPUs", device, OpenGpus::kMost));
   std::lock_guard lock(mu_);

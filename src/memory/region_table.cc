@@ -103,7 +103,7 @@ void RegionTable::suspend(uint64_t id) {
 }
 
 Status RegionTable::describe_suspended(uint64_t id, RegionView* out) const {
-  std::lock_guard lock(mu_);
+  MutexLock lock(mu_);
   const Slot* slot = suspended_slot_locked(id);
   if (slot == nullptr) return bad_call(TCPX_NOT_FOUND, strf("region {:#x} is not suspended", id));
   *out = slot->view;

@@ -245,6 +245,9 @@ TEST_P(Misuse, DisconnectEndsTransfersAndForgetsThePeer) {
   ASSERT_TRUE(succeeded(engine.peer_info(peer.id, &second)));
   EXPECT_NE(first.generation, second.generation) << "a new session is a new generation";
   EXPECT_STREQ(first.engine_id, second.engine_id);
+  // That a session has ended is told at once; what has arrived may still be on its way into memory,
+  // until who owns that has disconnected, too.
+  (void)peer.program.call("disconnect {}", at_peer);
   peer.program("fill {} 0 {} 14 0 0", remote.name, kLarge);
   move(peer, TCPX_WRITE, local, remote, {{0, 0, 10'000}});
   peer.expect_intact(remote);
