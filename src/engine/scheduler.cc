@@ -73,7 +73,9 @@ void Scheduler::remove_all() {
 // ---- chunks --------------------------------------------------------------------------------
 
 bool Scheduler::next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits* wake) {
-  was_starved_ = false;
+  // First of all: who gets nothing anyway must not wake others for it.
+  was_starved_ = starved != 0 && !queue_.empty() && all_starved(lane, starved);
+  if (was_starved_) return false;
   if (queue_.empty()) waiting_.store(false, std::memory_order_relaxed);
   if (queue_.empty()) return false;
   const bool in_turn = striping_ == Striping::kRoundRobin && open_lanes().count() > 1;
@@ -96,14 +98,25 @@ bool Scheduler::has_turn(uint32_t lane, LaneBits* wake) {
   return false;
 }
 
+bool Scheduler::may_carry(uint32_t lane, PlaceMask starved, const TransferState& t) {
+  return t.lanes.has(lane) && (starved == 0 || (t.plan.needs_slots(t.first_left()) & starved) == 0);
+}
+
+// Whether slots are all that this lane is short of.
+bool Scheduler::all_starved(uint32_t lane, PlaceMask starved) const {
+  bool any = false;
+  for (auto& transfer : queue_) {
+    if (may_carry(lane, starved, *transfer)) return false;
+    any |= transfer->lanes.has(lane);
+  }
+  return any;
+}
+
 // Moves turn_ to the next transfer that this lane may carry.
 bool Scheduler::find_transfer(uint32_t lane, PlaceMask starved) {
   for (size_t tried = 0; tried < queue_.size(); ++tried) {
     turn_ = turn_ + 1 < queue_.size() ? turn_ + 1 : 0;
-    const TransferState& t = *queue_[turn_];
-    if (!t.lanes.has(lane)) continue;
-    if (starved == 0 || (t.plan.needs_slots(t.first_left()) & starved) == 0) return true;
-    was_starved_ = true;
+    if (may_carry(lane, starved, *queue_[turn_])) return true;
   }
   return false;
 }

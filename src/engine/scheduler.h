@@ -63,6 +63,8 @@ class Scheduler {
   bool has_turn(uint32_t lane, LaneBits* wake);
   void pass_turn() { turn_lane_ = turn_lane_ + 1 < lane_count_ ? turn_lane_ + 1 : 0; }
   bool left_to_others(uint32_t lane, LaneBits* wake) const;
+  static bool may_carry(uint32_t lane, PlaceMask starved, const TransferState& transfer);
+  bool all_starved(uint32_t lane, PlaceMask starved) const;
   bool find_transfer(uint32_t lane, PlaceMask starved);
   void leave_queue(size_t at);
 
