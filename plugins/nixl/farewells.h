@@ -8,7 +8,7 @@
 #include <system_error>
 #include <thread>
 
-#include "base/mutex.h"
+#include "guarded.h"
 
 namespace tcpx_nixl {
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "base/mutex.h"
+#include "guarded.h"
 #include "logger.h"
 #include "nixl_abi.h"
 

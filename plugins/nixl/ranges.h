@@ -10,7 +10,7 @@
 #include <list>
 #include <map>
 
-#include "base/mutex.h"
+#include "guarded.h"
 #include "nixl_abi.h"
 
 namespace tcpx_nixl {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/mutex.h"
+#include "guarded.h"
 
 namespace tcpx_nixl {
 
