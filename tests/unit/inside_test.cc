@@ -64,10 +64,11 @@ TEST_F(FromOutside, NoFenceIsAskedFor) {
 #ifdef TCPX_TEST_EMULATOR_PATH
 TEST(FromOutsideNet, ACarrierIsNotUsed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  std::unique_ptr<Loop> loop;
-  ASSERT_TRUE(Loop::create({}, &loop).ok());
+  // The probe forks: before there are other threads, which ThreadSanitizer does not bear.
   net::NetCarrierSettings settings;
   ASSERT_TRUE(net::Plugin::load({TCPX_TEST_EMULATOR_PATH, {}}, &settings.plugin).ok());
+  std::unique_ptr<Loop> loop;
+  ASSERT_TRUE(Loop::create({}, &loop).ok());
   settings.loop = loop.get();
   net::NetCarrier carrier(settings);
   loop->run_exclusive([&] { EXPECT_EQ(carrier.credit(), 0u); });
