@@ -359,11 +359,16 @@ TEST(LoopDrivers, WhoMayNotSpinSleeps) {
   for (int most : {0, 1}) {
     drivers.spin_up_to(most);
     loop->run_exclusive([&] { loop->heard(index, now_ns()); });
-    source->spins = 0;
-    uint64_t sleeps = loop->sleeps();
-    while (!loop->drive([] { return false; }, now_ns() + 3 * kMilli, Loop::Caller::kWaits)) {
+    bool slept = true;
+    // Whose core was taken meanwhile sleeps, too: it is tried again.
+    for (int tries = 0; slept && tries < (most == 0 ? 1 : 50); ++tries) {
+      source->spins = 0;
+      uint64_t sleeps = loop->sleeps();
+      while (!loop->drive([] { return false; }, now_ns() + 3 * kMilli, Loop::Caller::kWaits)) {
+      }
+      slept = loop->sleeps() > sleeps;
     }
-    EXPECT_EQ(loop->sleeps() > sleeps, most == 0);
+    EXPECT_EQ(slept, most == 0);
     if (most == 0) {
       EXPECT_LT(source->spins, 10);
     }
