@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "gpu/kernels/image.h"
 #include "gpu_fixture.h"
 
 namespace tcpx::test {
@@ -176,6 +177,7 @@ TEST_F(GpuFault, WhatCannotBeMadeReadyIsSaidAndLeavesNothing) {
 // ---- kernels that do not start ------------------------------------------------------------------
 
 TEST_F(GpuFault, KernelsThatAreHeldKeepNothingElse) {
+  if (tcpx::gpu::kernel_image() == nullptr) GTEST_SKIP() << "built without nvcc";
   start("cuda", "cuda");
   plan("hold_kernels:0");
   for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
@@ -201,6 +203,7 @@ TEST_F(GpuFault, KernelsThatAreHeldKeepNothingElse) {
 
 // What comes after the first that was held goes by the copy engine, past it.
 TEST_F(GpuFault, AfterOneKernelThatIsHeldCopiesServe) {
+  if (tcpx::gpu::kernel_image() == nullptr) GTEST_SKIP() << "built without nvcc";
   start("cuda", "host");
   plan("hold_kernels:0");
   Transfer held = pair->prepare(TCPX_WRITE, kPiece);
