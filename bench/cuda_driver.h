@@ -36,6 +36,8 @@ struct Cuda {
   int (*mem_free)(Pointer);
   int (*mem_host_alloc)(void**, size_t, unsigned);
   int (*mem_free_host)(void*);
+  int (*mem_host_register)(void*, size_t, unsigned);
+  int (*mem_host_unregister)(void*);
   int (*memset)(Pointer, unsigned char, size_t);
   int (*copy_to_device)(Pointer, const void*, size_t);
   int (*copy_to_host)(void*, Pointer, size_t);
@@ -103,6 +105,8 @@ struct Cuda {
     find("cuMemFree_v2", &mem_free);
     find("cuMemHostAlloc", &mem_host_alloc);
     find("cuMemFreeHost", &mem_free_host);
+    find("cuMemHostRegister_v2", &mem_host_register);
+    find("cuMemHostUnregister", &mem_host_unregister);
     find("cuMemsetD8_v2", &memset);
     find("cuMemcpyHtoD_v2", &copy_to_device);
     find("cuMemcpyDtoH_v2", &copy_to_host);

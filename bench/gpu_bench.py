@@ -3,13 +3,14 @@
 
   gpu_bench.py BUILD [SECTION...] [--small] [--turns N] [--json FILE]
 
-SECTIONs, each within about two minutes; without one all but the last two:
+SECTIONs, each within about two minutes; without one the first four:
   rates       VRAM -> VRAM, 64 MiB and 1 GiB, 1, 4, 8 lanes: host memory, raw TCP, a naive pinned ring; READ / WRITE; CPU
   latency     4 KiB
   pieces      1024 x 16 KiB, 50,000 x 16 KiB, 112,000 x 45 KB scattered; the time of post
   neighbours  held SMs, cudaMalloc in another thread, GEMM, both ways, a stopped peer, two pairs, CUDA beside host memory
   nccl        256 MiB beside NCCL's Socket transport (PyTorch's)
   nixl        under NIXL beside UCX_TLS=tcp,cuda_copy (a NIXL that Python finds, or build/deps/nixl)
+  sockets     microseconds in send() and recv() for chunks in ordinary memory and in memory that a GPU writes and reads
 --small: sizes and times for trying it out, on the CUDA driver of the tests (TCPX_TEST_CUDA_LIBRARY).
 """
 import argparse
@@ -25,7 +26,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-SECTIONS = ("rates", "latency", "pieces", "neighbours", "nccl", "nixl")
+SECTIONS = ("rates", "latency", "pieces", "neighbours", "nccl", "nixl", "sockets")
 UNLESS_TOLD = SECTIONS[:4]
 PATIENCE = 240  # seconds, for one program
 
@@ -369,6 +370,16 @@ def nixl_row(table, record, name, tuned):
     theirs, bar = record["backends"]["UCX"], nixl_bar(record, tuned)
     return table.add(what, seen, f"{name} {theirs['median_us']:.1f} us, {theirs['gb_per_s']:.2f}", f"{record['ratio']:.2f}",
                      f"{'>' if bar == 1 else '>='} {bar}", "ok" if record["ratio"] >= bar else "LOW")
+
+
+def sockets(bench):
+    more = ("--lanes", "1,2", "--slots", "1,4", "--seconds", 0.05) if bench.small else ("--seconds", 0.3)
+    for line in run([bench.build / "bench/tcpx_gpu_sockets", *more]).splitlines():
+        one = json.loads(line)
+        waits = one["send_gpu_us"], one["recv_gpu_us"]
+        bench.table.add(f"{one['kind']}, {one['lanes']} lane{'s' * (one['lanes'] > 1)}, {one['slots']} slot{'s' * (one['slots'] > 1)}",
+                        f"{one['gb_per_s']:.2f} GB/s, a chunk: send {one['send_us']:.0f} us, recv {one['recv_us']:.0f}",
+                        f"waits for the GPU {waits[0]:.0f} / {waits[1]:.0f} us" if any(waits) else "", **one)
 
 
 # ---- main ----------------------------------------------------------------------------------------
