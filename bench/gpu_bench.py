@@ -122,6 +122,21 @@ class Bench:
         return out
 
 
+def machine():
+    """What figures of another machine may differ by."""
+    def read(path, found=lambda text: text.strip()):
+        try:
+            return found(pathlib.Path(path).read_text())
+        except (OSError, IndexError):
+            return "?"
+    model = read("/proc/cpuinfo", lambda text: text.split("model name")[1].split(":")[1].splitlines()[0].strip())
+    cache = read("/sys/devices/system/cpu/cpu0/cache/index3/size")
+    shared_by = read("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list")
+    nodes = read("/sys/devices/system/node/online")
+    return (f"{model}, {os.cpu_count()} CPUs, L3 {cache} for CPUs {shared_by}, NUMA nodes {nodes}, Linux {os.uname().release}, "
+            f"driver {read('/sys/module/nvidia/version')}")
+
+
 def records_of(text):
     return {(record["op"], record["bytes"]): record for record in json.loads(text)["records"]}
 
@@ -396,6 +411,7 @@ def main():
     if unknown:
         parser.error(f"unknown section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     bench = Bench(arguments)
+    bench.table.add("machine", machine())
     for name in arguments.sections or UNLESS_TOLD:
         bench.table.section = name
         began = time.monotonic()
