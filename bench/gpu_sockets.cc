@@ -214,12 +214,25 @@ std::pair<int, int> make_connection() {
   return {out, in};
 }
 
+// The other threads wait for one that fails: there is nothing to go back to.
+template <typename Work>
+auto or_exit(Work work) {
+  return [work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& what) {
+      std::fprintf(stderr, "tcpx_gpu_sockets: %s\n", what.what());
+      _exit(1);
+    }
+  };
+}
+
 // Copies both ways until it is told to stop, as many bytes at a time as a transfer would.
 class Disturber {
  public:
   Disturber(const Cuda* cuda, const Plan& plan) {
     if (plan.kind != Kind::kBeside) return;
-    thread_ = std::thread([this, cuda, plan] {
+    thread_ = std::thread(or_exit([this, cuda, plan] {
       cuda->enter();
       Chunks out(cuda, Kind::kDma, plan.chunk, 4), in(cuda, Kind::kDma, plan.chunk, 4);
       for (uint64_t i = 0; !stop_; ++i) {
@@ -227,7 +240,7 @@ class Disturber {
         out.begin_out(i);
         in.begin_in(i);
       }
-    });
+    }));
   }
   ~Disturber() {
     stop_ = true;
@@ -245,18 +258,13 @@ void measure(const Cuda* cuda, const Plan& plan, const char* name, size_t lanes)
   Disturber disturber(cuda, plan);
   std::barrier memory_is_there(static_cast<ptrdiff_t>(2 * lanes));
   const auto end = [&](int fd, auto work, Spent* spent) {
-    threads.emplace_back([=, &plan, &memory_is_there] {
-      try {
-        if (needs_gpu(plan.kind)) cuda->enter();
-        Chunks chunks(cuda, plan.kind, plan.chunk, plan.slots);
-        memory_is_there.arrive_and_wait();
-        work(plan, fd, chunks, spent);
-      } catch (const std::exception& what) {
-        std::fprintf(stderr, "tcpx_gpu_sockets: %s\n", what.what());
-        _exit(1);  // the other end would wait for this one
-      }
+    threads.emplace_back(or_exit([=, &plan, &memory_is_there] {
+      if (needs_gpu(plan.kind)) cuda->enter();
+      Chunks chunks(cuda, plan.kind, plan.chunk, plan.slots);
+      memory_is_there.arrive_and_wait();
+      work(plan, fd, chunks, spent);
       close(fd);
-    });
+    }));
   };
   for (size_t i = 0; i < lanes; ++i) {
     const auto [sender, receiver] = make_connection();

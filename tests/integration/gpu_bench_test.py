@@ -13,7 +13,7 @@ import unittest
 BUILD = pathlib.Path(os.environ.get("TCPX_TEST_BUILD_DIR", "build/release"))
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 FAKE_CUDA = BUILD / "tests/libtcpx_fake_cuda.so"
-RING, NEIGHBOURS = BUILD / "bench/tcpx_gpu_ring", BUILD / "bench/tcpx_gpu_neighbours"
+RING, SOCKETS, NEIGHBOURS = (BUILD / f"bench/tcpx_gpu_{name}" for name in ("ring", "sockets", "neighbours"))
 
 
 def run(*command, **env):
@@ -39,6 +39,32 @@ class Ring(unittest.TestCase):
             result = run(RING, *self.SMALL, FAKE_CUDA_PLAN=f"fail:{call}")
             self.assertEqual(result.returncode, 1, result.stdout)
             self.assertIn("CUDA error", result.stderr)
+
+
+class Sockets(unittest.TestCase):
+    SMALL = ("--lanes", "1,2", "--chunk", "64K", "--slots", "1,3", "--seconds", "0.02")
+
+    def test_every_kind_of_memory_is_timed(self):
+        result = run(SOCKETS, *self.SMALL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        seen = [json.loads(line) for line in result.stdout.splitlines()]
+        self.assertEqual({one["kind"] for one in seen}, {"ring", "walk", "pinned", "dma", "dma-huge", "beside", "warm"})
+        self.assertEqual({one["lanes"] for one in seen}, {1, 2})
+        for one in seen:
+            self.assertGreater(one["gb_per_s"], 0, one)
+            if one["kind"] == "dma":
+                self.assertGreater(one["send_gpu_us"] + one["recv_gpu_us"], 1, one)  # copies are waited for
+
+    def test_an_error_of_cuda_ends_it(self):
+        for call in ("cuMemcpyDtoHAsync_v2@3+=700", "cuMemcpyHtoDAsync_v2@3+=700", "cuMemHostRegister_v2@1=2"):
+            result = run(SOCKETS, *self.SMALL, FAKE_CUDA_PLAN=f"fail:{call}")
+            self.assertEqual(result.returncode, 1, result.stdout)
+            self.assertIn("CUDA error", result.stderr)
+
+    def test_ordinary_memory_needs_no_gpu(self):
+        result = run(SOCKETS, *self.SMALL, "--no-gpu", "1", TCPX_TEST_CUDA_LIBRARY="/nonexistent")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({json.loads(line)["kind"] for line in result.stdout.splitlines()}, {"ring", "walk"})
 
 
 class Neighbours(unittest.TestCase):
@@ -79,7 +105,7 @@ class Table(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not all(path.exists() for path in (FAKE_CUDA, RING, NEIGHBOURS)):
+    if not all(path.exists() for path in (FAKE_CUDA, RING, SOCKETS, NEIGHBOURS)):
         print("SKIP: the benchmarks or the fake CUDA driver are not built")
         sys.exit(77)
     unittest.main(verbosity=2)
