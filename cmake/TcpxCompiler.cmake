@@ -11,7 +11,7 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
-# Asserts that guard memory stay on in release, so no -DNDEBUG.
+# Without -DNDEBUG: the libraries' own asserts stay on.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
 

@@ -161,7 +161,7 @@ typedef struct tcpx_peer_info {
   uint64_t generation;  /* of this session; a reconnect has another one */
   char engine_id[33];   /* the remote engine, hex */
   char name[64];        /* its `name` option */
-  char path[16];        /* "tcp" */
+  char path[16];        /* "tcp", "net", or "net+tcp" where lanes go by both */
   char interfaces[128]; /* comma-separated local interfaces in use */
 } tcpx_peer_info;
 TCPX_API tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer peer, tcpx_peer_info* info);
@@ -264,10 +264,9 @@ typedef struct tcpx_post_args {
  * while what it had sent may still land at the peer: tcpx_cancel waits for that. */
 TCPX_API tcpx_code tcpx_post(tcpx_transfer* transfer, const tcpx_post_args* args);
 /* TCPX_IN_PROGRESS, TCPX_OK (done: bytes are at the destination, visible), or how it failed.
- * Idempotent. Makes progress on the calling thread: for up to 20 us for who polls this transfer and
- * no other of its peer again and again, and for up to a millisecond (mostly 0.2 ms) of a transfer
- * that takes longer, where the engine's threads outnumber the cores. TCPX_INVALID_ARGUMENT if never
- * posted. */
+ * Idempotent. Makes progress on the calling thread, for up to 20 us for who polls this transfer and
+ * no other of its peer again and again; where the engine's threads leave no core free that may be a
+ * sleep of up to a millisecond. TCPX_INVALID_ARGUMENT if never posted. */
 TCPX_API tcpx_code tcpx_poll(tcpx_transfer* transfer);
 /* As poll, but waits up to the timeout for the end. */
 TCPX_API tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms);
@@ -291,7 +290,7 @@ typedef struct tcpx_receipt {
   size_t struct_size;
   tcpx_code result;
   tcpx_op op;
-  char path[16];        /* "tcp" */
+  char path[16];        /* as in tcpx_peer_info */
   char interfaces[128]; /* local interfaces that carried it, comma-separated */
   uint64_t bytes;
   uint64_t pieces; /* as given */

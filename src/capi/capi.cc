@@ -8,11 +8,13 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <forward_list>
 #include <new>
 
 #include "base/caught.h"
 #include "base/forked.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "capi/growing.h"
@@ -38,7 +40,10 @@ struct PreparedTransfer {
   PreparedTransfer* next_inherited = nullptr;
   Nanos default_deadline;  // copied: the handle may outlive the engine
   uint64_t max_notify_bytes;
-  std::string error_text;
+  // What tcpx_transfer_error has told since the last post: what one thread was given stays when
+  // another is told something else.
+  tcpx::Mutex errors_mu;
+  std::forward_list<std::string> errors TCPX_GUARDED_BY(errors_mu);
 };
 
 namespace {
@@ -481,6 +486,10 @@ tcpx_code tcpx_post(tcpx_transfer* handle, const tcpx_post_args* given) {
     // As of any field of a struct: zero is the default.
     Nanos deadline =
         deadline_of(args.deadline_ms > 0 ? args.deadline_ms : -1, transfer->default_deadline);
+    {
+      tcpx::MutexLock lock(transfer->errors_mu);
+      transfer->errors.clear();
+    }
     return of(*transfer).post(transfer->transfer, std::move(notice), deadline);
   });
 }
@@ -554,9 +563,15 @@ const char* tcpx_transfer_error(tcpx_transfer* handle) {
   auto transfer = use(handle);
   if (!transfer) return "";
   if (transfer->made_here.is_inherited()) return "";
-  tcpx::quietly(
-      [&] { transfer->error_text = of(*transfer).status_of(*transfer->transfer).text(); });
-  return transfer->error_text.c_str();
+  const char* told = "";
+  tcpx::quietly([&] {
+    std::string text = of(*transfer).status_of(*transfer->transfer).text();
+    tcpx::MutexLock lock(transfer->errors_mu);
+    auto& errors = transfer->errors;
+    if (errors.empty() || errors.front() != text) errors.push_front(std::move(text));
+    told = errors.front().c_str();
+  });
+  return told;
 }
 
 // ---- notifications

@@ -79,6 +79,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   void pass_service(Nanos deadline);
   Status revoke_for(const std::shared_ptr<Peer>& peer, uint64_t region);
   void forget_grants(std::unique_ptr<const Grants> old);
+  bool pass_every_loop();
   // Of a fence that begins now: when lanes that still hold memory are closed, and when it has
   // failed.
   struct FenceTimes {

@@ -45,16 +45,10 @@ Status EngineCore::revoke_for(const std::shared_ptr<Peer>& peer, uint64_t region
   return fence({peer}, revoke, times.close_at, times.give_up);
 }
 
-// Somebody may be reading the list: it goes when every loop has been passed. One that hangs in a
-// plugin keeps it for ever.
+// Somebody may be reading the list. A loop that hangs in a plugin keeps it for ever.
 void EngineCore::forget_grants(std::unique_ptr<const Grants> old) {
   if (old == nullptr) return;
-  bool passed = true;
-  for (auto& loop : shared_.loops) passed &= loop->run_exclusive([] {});
-  for (auto& peer : all_peers())
-    for (PeerLane* lane : peer->lanes())
-      if (lane->traits().own_loop()) passed &= lane->in_loop([] {});
-  if (!passed) (void)old.release();
+  if (!pass_every_loop()) (void)old.release();
 }
 
 }  // namespace tcpx

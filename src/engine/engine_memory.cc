@@ -78,6 +78,17 @@ std::vector<std::shared_ptr<Peer>> EngineCore::all_peers() {
   return peers;
 }
 
+namespace {
+
+Status plugin_hangs() {
+  return {
+      TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
+      "the net plugin hangs in a call and may still use the region's memory; do not free it, and "
+      "call again to wait for the plugin"};
+}
+
+}  // namespace
+
 // The fence: afterwards the id names nothing and nobody touches its memory.
 // If it fails, the id names nothing all the same, and who asks again goes on waiting.
 Status EngineCore::retire_region(uint64_t region) {
@@ -102,9 +113,18 @@ Status EngineCore::retire_region(uint64_t region) {
     return size_t{0};
   };
   if (Status status = fence(peers, forget, kNever, give_up); !status) return status;
-  // A lane that joined meanwhile may be between resolve and use: pass once through every loop.
-  for (auto& loop : shared_.loops) loop->run_exclusive([] {});
-  return {};
+  // A lane that joined meanwhile may be between resolve and use.
+  return pass_every_loop() ? Status() : plugin_hangs();
+}
+
+// Whoever resolved something before has used it afterwards. False: a loop hangs in a plugin.
+bool EngineCore::pass_every_loop() {
+  bool passed = true;
+  for (auto& loop : shared_.loops) passed &= loop->run_exclusive([] {});
+  for (auto& peer : all_peers())
+    for (PeerLane* lane : peer->lanes())
+      if (lane->traits().own_loop()) passed &= lane->in_loop([] {});
+  return passed;
 }
 
 EngineCore::FenceTimes EngineCore::fence_times() const {
@@ -122,10 +142,7 @@ Status EngineCore::fence(const std::vector<std::shared_ptr<Peer>>& peers,
   };
   switch (asked->await(give_up, hangs)) {
     case Fence::Result::kHolds: return {};
-    case Fence::Result::kPluginHangs:
-      return Status(TCPX_PATH_UNAVAILABLE, TCPX_BLAST_ENGINE,
-                    "the net plugin hangs in a call and may still use the region's memory; do "
-                    "not free it, and call again to wait for the plugin");
+    case Fence::Result::kPluginHangs: return plugin_hangs();
     default:
       return Status(TCPX_DEADLINE, TCPX_BLAST_ENGINE,
                     "the region's memory was still in use at the deadline; do not free it, and "

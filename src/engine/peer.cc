@@ -224,13 +224,20 @@ void Peer::end_for_good(const Status& status) noexcept {
   until([&] { return quietly([&] { await_end(); }); });
 }
 
+namespace {
+
+bool every_lane_is_shut(const PeerLock& lock) {
+  return std::all_of(lock->lanes.begin(), lock->lanes.end(),
+                     [](auto& lane) { return !lane || lane->is_shut(); });
+}
+
+}  // namespace
+
 // In a loop: a lane was closed because the session ends.
 void Peer::lane_shut() {
   PeerLock lock(state_);
   lock.tell_changed();
-  bool last = std::all_of(lock->lanes.begin(), lock->lanes.end(),
-                          [](auto& lane) { return !lane || lane->is_shut(); });
-  if (last && !lock->session.ended())
+  if (every_lane_is_shut(lock) && !lock->session.ended())
     state_.shared.defer([self = shared_from_this()] { (void)self->advance_end(now_ns()); });
 }
 
@@ -254,11 +261,12 @@ bool Peer::advance_end(Nanos now) {
   return true;
 }
 
-// As long as plugins may hang, no longer.
+// As long as plugins may hang, no longer: that one hangs is told by the clock alone.
 void Peer::await_end() {
   while (!advance_end(now_ns())) {
     PeerLock lock(state_);
-    lock.wait_changed(now_ns() + kLookEvery, [] { return false; });
+    lock.wait_changed(now_ns() + kLookEvery,
+                      [&] { return lock->session.over() && every_lane_is_shut(lock); });
   }
 }
 

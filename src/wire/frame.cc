@@ -51,7 +51,7 @@ constexpr std::array<Rule, 16> kRules = {{
     {"data", kTransfer | kChunk | kPayload},
     {"ack", kStatus | kTransfer | kChunk},
     {"read failed", kStatus | kTransfer | kChunk},
-    {"notify", kTransfer | kPayload | kAux},
+    {"notify", kTransfer | kPayload},
     {"notify ack", kStatus | kTransfer},
     {"lane down", kChunk},
     {"lane down ack", kChunk | kTransfer | kAux},

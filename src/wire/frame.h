@@ -37,7 +37,7 @@ enum class FrameType : uint8_t {
   kData = 3,        // answer to kRead: payload
   kAck = 4,         // answer to kWrite: placed, or `status` says why not
   kReadFailed = 5,  // answer to kRead: `status` says why
-  kNotify = 6,      // payload = message; transfer = notification id, aux = transfer it belongs to
+  kNotify = 6,      // payload = message; transfer = notification id
   kNotifyAck = 7,   // transfer = notification id, status = a NoticeVerdict
   kLaneDown = 8,    // chunk = index of a lane the sender has given up
   // chunk = index; the lane is closed here, nothing more lands through it. aux = how many

@@ -25,10 +25,12 @@ namespace {
 class NoGetenv : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(NoGetenv, InTheDataPath) {
+  asked = 0;
   ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1);
   bool net = std::strcmp(GetParam(), "net") == 0;
   Pair pair(loopback_options(
       net ? Options{{"net_plugin", TCPX_TEST_EMULATOR_PATH}, {"require_path", "net"}} : Options{}));
+  EXPECT_GT(asked, 0u) << "the environment of an engine, and of its plugin, was read elsewhere";
   pair.allocate(1 << 20);
   auto move = [&](int rounds) {
     for (int round = 0; round < rounds; ++round)

@@ -209,6 +209,26 @@ TEST_P(Misuse, ReleaseInProgressLeavesTheConnectionWorking) {
   EXPECT_EQ(local.memory->damage(), "");
 }
 
+// Another thread may have asked before.
+TEST_P(Misuse, ATextThatWasGivenStaysWhenAnotherIs) {
+  Remote& peer = connected_peer();
+  LocalRegion& local = local_memory(kLarge, 15);
+  PeerRegion& remote = peer.memory(kLarge, 16);
+  std::vector<Transfer> transfers;
+  for (int i = 0; i < 16; ++i) {
+    transfers.push_back(prepare(peer, TCPX_WRITE, local, remote, {{0, 0, kLarge}}));
+    ASSERT_TRUE(succeeded(transfers.back().post()));
+  }
+  const char* before = tcpx_transfer_error(transfers.back().raw());
+  EXPECT_STREQ(before, "");
+  ASSERT_TRUE(succeeded(transfers.back().cancel(kLong)));
+  const char* after = tcpx_transfer_error(transfers.back().raw());
+  EXPECT_STRNE(after, "");
+  EXPECT_STREQ(before, "") << "the next text was written over it";
+  EXPECT_EQ(tcpx_transfer_error(transfers.back().raw()), after) << "the same text, the same bytes";
+  for (Transfer& transfer : transfers) (void)transfer.wait(kLong);
+}
+
 TEST_P(Misuse, DisconnectEndsTransfersAndForgetsThePeer) {
   Remote& peer = connected_peer();
   LocalRegion& local = local_memory(kLarge, 13);

@@ -68,6 +68,18 @@ TEST_F(StructSize, WhatAnOlderCallerDoesNotGiveIsTheDefault) {
   EXPECT_TRUE(succeeded(transfer.wait(kLong))) << "a deadline that was not given counted";
 }
 
+TEST_F(StructSize, MemoryOfAnOlderCallerIsForAllPeers) {
+  Versioned<tcpx_register_args> args(offsetof(tcpx_register_args, for_peers));
+  args.get()->access = TCPX_REMOTE_READ | TCPX_REMOTE_WRITE;
+  args.get()->memory = TCPX_MEMORY_HOST;
+  args.get()->device = 0;
+  std::vector<uint8_t> memory(kBytes);
+  tcpx_region region = 0;
+  ASSERT_EQ(tcpx_register_as(pair.b.raw(), memory.data(), kBytes, args.get(), &region), TCPX_OK)
+      << "who may use it was read from behind the caller's struct: " << tcpx_last_error();
+  EXPECT_EQ(tcpx_deregister(pair.b.raw(), region), TCPX_OK);
+}
+
 TEST_F(StructSize, WhatANewerCallerAsksForIsNotPassedOver) {
   struct Newer {
     tcpx_post_args args;

@@ -112,7 +112,6 @@ void frames() {
   Header notify = header_of(FrameType::kNotify);
   notify.payload_bytes = 5;
   notify.transfer = 1;
-  notify.aux = 11;
   save_frame("notify", notify);
   Header behind = header_of(FrameType::kNotifyBehind);
   behind.payload_bytes = 5;

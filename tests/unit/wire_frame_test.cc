@@ -156,7 +156,7 @@ TEST(WireFrameHeader, EachTypeAcceptsExactlyItsFields) {
       {"chunk", "wrdaf..lL....t.", [](Header* h) { h->chunk = kMaxLanes - 1; }},
       {"piece_count", "wr.............", [](Header* h) { h->piece_count = 2; }},
       {"payload_bytes", "wrd..n......ct.", [](Header* h) { h->payload_bytes = 1; }},
-      {"aux", "wr...n..LpP....", [](Header* h) { h->aux = kHuge; }},
+      {"aux", "wr......LpP....", [](Header* h) { h->aux = kHuge; }},
   };
   for (const FieldTest& field : fields) {
     for (FrameType type : all_types()) {
