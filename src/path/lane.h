@@ -1,6 +1,6 @@
 // The path interface: an ordered lane of frames with payload.
 //
-// A path (tcp, net, ipc) moves frames between two engines. It knows nothing of transfers, regions
+// A path (tcp, net) moves frames between two engines. It knows nothing of transfers, regions
 // or peers: what a frame means is its sink's business (engine/peer_lane.h). What differs between
 // paths is hidden here:
 //  - how payload travels: in the same stream (tcp), beside it in plugin requests (net), not at all;
