@@ -1,5 +1,6 @@
 // The steady state of GPU memory: only the thread of the GPU calls the driver, and it creates,
-// allocates and waits for nothing. Counted by the fake driver.
+// allocates and waits for nothing. Counted by the fake driver, or on the way
+// to a real one (TCPX_TEST_CUDA=counted).
 #include <fstream>
 
 #include "../support/fake_cuda.h"
@@ -29,9 +30,10 @@ class GpuSteadyState : public ::testing::TestWithParam<std::tuple<Shape, tcpx_op
 
 TEST_P(GpuSteadyState, only_the_gpus_thread_calls_and_nothing_is_made) {
   if (kSanitized) GTEST_SKIP() << "sanitizers replace operator new";
-  if (fake_cuda() == nullptr) GTEST_SKIP() << "the fake driver counts";
+  if (cuda_counts() == nullptr) GTEST_SKIP() << "nobody counts calls of this driver";
   auto [shape, op] = GetParam();
-  const int contexts = fake_cuda()->contexts_made(1);
+  const CudaCounts& counts = *cuda_counts();
+  const int contexts = counts.contexts_made(1);
   const uint64_t length = 2 * shape.piece * shape.pieces;
   Pair pair(loopback_options({{"lanes", "3"}, {"io_threads", "2"}, {"chunk_bytes", "256K"}}));
   pair.memory_a = make_local(pair.a, length, 0, 1, shape.kind_a);
@@ -53,18 +55,17 @@ TEST_P(GpuSteadyState, only_the_gpus_thread_calls_and_nothing_is_made) {
     return true;
   };
   ASSERT_TRUE(cycle(400));
-  const FakeCuda& fake = *fake_cuda();
   // Room grows with what was ever under way at once: on a busy machine that comes late, but it
   // ends.
   uint64_t allocated = 1;
   for (int attempt = 0; attempt < 5 && allocated > 0; ++attempt) {
-    fake.reset_counters();
+    counts.reset_counters();
     const uint64_t before = allocations();
     ASSERT_TRUE(cycle(200));
     allocated = allocations() - before;
   }
-  FakeCudaUse use{};
-  fake.use(0, &use);
+  CudaUse use{};
+  counts.use(0, &use);
   EXPECT_EQ(allocated, 0u);
   EXPECT_GT(use.calls, 200u);
   EXPECT_EQ(use.allocations, 0u);
@@ -73,18 +74,18 @@ TEST_P(GpuSteadyState, only_the_gpus_thread_calls_and_nothing_is_made) {
   EXPECT_EQ(use.legacy_stream, 0u);
   EXPECT_EQ(use.host_functions, 0u);
   pid_t callers[64];
-  const size_t count = fake.threads(callers, std::size(callers));
+  const size_t count = counts.threads(callers, std::size(callers));
   size_t gpu_threads = 0;
   for (size_t i = 0; i < count; ++i) {
-    FakeCudaUse by{};
-    fake.use(callers[i], &by);
+    CudaUse by{};
+    counts.use(callers[i], &by);
     if (by.calls == 0) continue;
     char what[1000] = "";
-    fake.describe(callers[i], what, sizeof what);
+    counts.describe(callers[i], what, sizeof what);
     EXPECT_EQ(name_of_thread(callers[i]), "tcpx-cuda0") << what;
     ++gpu_threads;
   }
-  EXPECT_EQ(fake.contexts_made(1), contexts) << "of a GPU that nobody registered memory of";
+  EXPECT_EQ(counts.contexts_made(1), contexts) << "of a GPU that nobody registered memory of";
   EXPECT_EQ(gpu_threads, size_t{1} + (shape.kind_a == std::string(shape.kind_b)));
 }
 

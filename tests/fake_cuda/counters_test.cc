@@ -17,18 +17,18 @@ TEST_F(Counters, CallsByFunctionAndThread) {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(cu("cuStreamQuery", stream), 0);
   }).join();
   EXPECT_EQ(cu("cuStreamQuery", stream), 0);
-  EXPECT_EQ(fake().calls("cuStreamQuery", 0), 4u);
-  EXPECT_EQ(fake().calls("cuStreamQuery", other), 3u);
-  EXPECT_EQ(fake().calls("cuNoSuchFunction", 0), 0u);
-  EXPECT_EQ(fake().calls_by_other_threads_than(other), 2u);
-  EXPECT_EQ(fake().calls_by_other_threads_than(::gettid()), 4u);
+  EXPECT_EQ(counts().calls("cuStreamQuery", 0), 4u);
+  EXPECT_EQ(counts().calls("cuStreamQuery", other), 3u);
+  EXPECT_EQ(counts().calls("cuNoSuchFunction", 0), 0u);
+  EXPECT_EQ(counts().calls_by_other_threads_than(other), 2u);
+  EXPECT_EQ(counts().calls_by_other_threads_than(::gettid()), 4u);
   pid_t threads[4] = {};
-  EXPECT_EQ(fake().threads(threads, 4), 2u);
+  EXPECT_EQ(counts().threads(threads, 4), 2u);
   char text[256];
-  fake().describe(other, text, sizeof text);
+  counts().describe(other, text, sizeof text);
   EXPECT_STREQ(text, "cuCtxPushCurrent_v2 1\ncuStreamQuery 3\n");
-  fake().reset_counters();
-  EXPECT_EQ(fake().calls_by_other_threads_than(0), 0u);
+  counts().reset_counters();
+  EXPECT_EQ(counts().calls_by_other_threads_than(0), 0u);
 }
 
 TEST_F(Counters, WhatADataPathMustNotDo) {
@@ -36,11 +36,11 @@ TEST_F(Counters, WhatADataPathMustNotDo) {
   const uint64_t memory = device_memory(4096);
   uint8_t* host = pinned(4096);
   std::vector<uint8_t> pageable(10);
-  fake().reset_counters();
+  counts().reset_counters();
   ASSERT_EQ(out_of_device(host, memory, 10, stream), 0);
   ASSERT_EQ(write_value(stream, host + 64, 1), 0);
-  FakeCudaUse use{};
-  fake().use(0, &use);
+  CudaUse use{};
+  counts().use(0, &use);
   EXPECT_EQ(use.calls, 2u);
   EXPECT_EQ(
       use.allocations + use.creations + use.synchronizing + use.legacy_stream + use.host_functions,
@@ -55,22 +55,22 @@ TEST_F(Counters, WhatADataPathMustNotDo) {
   ASSERT_EQ(cu("cuLaunchHostFunc", stream, static_cast<void (*)(void*)>(nothing),
                static_cast<void*>(nullptr)),
             0);
-  fake().use(::gettid(), &use);
+  counts().use(::gettid(), &use);
   EXPECT_EQ(use.allocations, 1u);
   EXPECT_EQ(use.creations, 1u);
   EXPECT_EQ(use.synchronizing, 2u);
   EXPECT_EQ(use.legacy_stream, 3u);
   EXPECT_EQ(use.host_functions, 1u);
-  EXPECT_EQ(fake().legacy_stream_calls(), 3u);
+  EXPECT_EQ(counts().legacy_stream_calls(), 3u);
 }
 
 TEST_F(Counters, ContextsOfADevice) {
-  const int zero = fake().contexts_made(0), one = fake().contexts_made(1);
+  const int zero = counts().contexts_made(0), one = counts().contexts_made(1);
   void* other = nullptr;
   ASSERT_EQ(cu("cuCtxCreate_v2", &other, 0, 1), 0);
   ASSERT_EQ(cu("cuCtxDestroy_v2", other), 0);
-  EXPECT_EQ(fake().contexts_made(0), zero);
-  EXPECT_EQ(fake().contexts_made(1), one + 1);
+  EXPECT_EQ(counts().contexts_made(0), zero);
+  EXPECT_EQ(counts().contexts_made(1), one + 1);
 }
 
 TEST_F(Counters, APrimaryContextLivesAsLongAsItIsRetained) {

@@ -42,7 +42,7 @@ class FakeDriver : public testing::Test {
     fake().clear_plan();
     fake().release();
     ASSERT_EQ(cu("cuCtxCreate_v2", &context, 0, 0), 0);
-    fake().reset_counters();
+    counts().reset_counters();
   }
   void TearDown() override {
     if (IsSkipped()) return;
@@ -54,6 +54,7 @@ class FakeDriver : public testing::Test {
     EXPECT_EQ(none, nullptr);
   }
   static const FakeCuda& fake() { return *fake_cuda(); }
+  static const CudaCounts& counts() { return *cuda_counts(); }
 
   static Stream make_stream(unsigned flags = 1) {
     Stream stream = nullptr;

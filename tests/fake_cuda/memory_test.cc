@@ -130,7 +130,7 @@ TEST_F(Memories, OfTests) {
   EXPECT_EQ(memory.damage(), "");
   *fake().host_view(memory.device_address() + memory.size()) ^= 1;
   EXPECT_EQ(memory.damage(), "0 bytes behind the memory");
-  EXPECT_EQ(fake().calls_by_other_threads_than(0), 0u) << "a test's own calls are not counted";
+  EXPECT_EQ(counts().calls_by_other_threads_than(0), 0u) << "a test's own calls are not counted";
 }
 
 TEST_F(Memories, ByKind) {

@@ -124,9 +124,9 @@ TEST_F(GpuJustCopied, IsSentOutOfVirtualMemory) {
   ASSERT_TRUE(succeeded(pair->a.register_memory(memory.pointer(), memory.size(), 0, &region)));
   expect_sends_what_was_copied(region, memory.address());
   ASSERT_TRUE(succeeded(pair->a.deregister(region)));
-  EXPECT_EQ(fake_cuda()->calls("cuCtxSetFlags", 0), 1u);
+  EXPECT_EQ(cuda_counts()->calls("cuCtxSetFlags", 0), 1u);
   ASSERT_TRUE(succeeded(pair->a.register_memory(memory.pointer(), memory.size(), 0, &region)));
-  EXPECT_EQ(fake_cuda()->calls("cuCtxSetFlags", 0), 1u) << "once";
+  EXPECT_EQ(cuda_counts()->calls("cuCtxSetFlags", 0), 1u) << "once";
   ASSERT_TRUE(succeeded(pair->a.deregister(region)));
 }
 
@@ -179,11 +179,11 @@ TEST_F(GpuFault, MemoryOfAnotherGpuThanItIsSaidToBeIsRefused) {
   args.memory = TCPX_MEMORY_CUDA;
   args.device = 1;
   tcpx_region region = 0;
-  const int contexts = fake_cuda()->contexts_made(1);
+  const int contexts = cuda_counts()->contexts_made(1);
   Result result = pair->a.register_as(memory.address(), kPiece, args, &region);
   EXPECT_EQ(result.code(), TCPX_INVALID_ARGUMENT);
   EXPECT_NE(result.text().find("cuda:0"), std::string::npos) << result.text();
-  EXPECT_EQ(fake_cuda()->contexts_made(1), contexts);
+  EXPECT_EQ(cuda_counts()->contexts_made(1), contexts);
 }
 
 TEST_F(GpuFault, AChildOfForkHasAnEngineForHostMemoryAndTheParentGoesOn) {

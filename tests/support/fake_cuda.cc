@@ -27,17 +27,27 @@ void find_functions(Cuda* c) {
   find("cuGetErrorString", &c->get_error_string);
 }
 
+bool wants(const char* driver) {
+  const char* which = std::getenv("TCPX_TEST_CUDA");
+  return which != nullptr && std::string(which) == driver;
+}
+
+const char* cuda_file() {
+  if (wants("counted")) return TCPX_TEST_COUNTING_CUDA_PATH;
+  return wants("real") ? "libcuda.so.1" : TCPX_TEST_FAKE_CUDA_PATH;
+}
+
 const Cuda* load_cuda() {
   auto* c = new Cuda;
-  const char* file = wants_real_cuda() ? "libcuda.so.1" : TCPX_TEST_FAKE_CUDA_PATH;
-  c->library = ::dlopen(file, RTLD_NOW | RTLD_GLOBAL);
+  c->library = ::dlopen(cuda_file(), RTLD_NOW | RTLD_GLOBAL);
   if (c->library == nullptr) throw std::runtime_error(::dlerror());
   find_functions(c);
   c->fake = static_cast<const FakeCuda*>(::dlsym(c->library, "fakeCuda"));
-  const bool before = c->fake != nullptr && c->fake->set_aside(true);
+  c->counts = static_cast<const CudaCounts*>(::dlsym(c->library, "cudaCounts"));
+  const bool before = c->counts != nullptr && c->counts->set_aside(true);
   c->check(c->init(0), "cuInit");
   c->check(c->device_get_count(&c->devices), "cuDeviceGetCount");
-  if (c->fake != nullptr) c->fake->set_aside(before);
+  if (c->counts != nullptr) c->counts->set_aside(before);
   return c;
 }
 
@@ -64,8 +74,7 @@ Cuda::Device open_device(int device) {
 }  // namespace
 
 bool wants_real_cuda() {
-  const char* which = std::getenv("TCPX_TEST_CUDA");
-  return which != nullptr && std::string(which) == "real";
+  return wants("real") || wants("counted");
 }
 
 const Cuda& cuda() {

@@ -1,5 +1,6 @@
 // CUDA as tests use it: through the driver's own functions, on the fake driver or, with
-// TCPX_TEST_CUDA=real, on the real one. Whoever looks for libcuda.so.1 afterwards finds the same.
+// TCPX_TEST_CUDA=real, on the real one; with TCPX_TEST_CUDA=counted on the real one with a count of
+// all calls (tests/emu/counting_cuda). Whoever looks for libcuda.so.1 afterwards finds the same.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "../emu/fake_cuda/cuda_counts.h"
 #include "../emu/fake_cuda/fake_cuda.h"
 #include "memory.h"
 
@@ -36,7 +38,8 @@ struct Cuda {
   int (*get_error_string)(int, const char**);
 
   void* library = nullptr;
-  const FakeCuda* fake = nullptr;  // null: this is the real one
+  const FakeCuda* fake = nullptr;      // null: this is the real one
+  const CudaCounts* counts = nullptr;  // null: nobody counts
   int devices = 0;
 
   // What a device is used with here: its primary context, and a stream that waits for no other.
@@ -63,7 +66,7 @@ struct Cuda {
   }
 };
 
-bool wants_real_cuda();  // TCPX_TEST_CUDA says so
+bool wants_real_cuda();  // TCPX_TEST_CUDA says so, counted or not
 // Loaded at the first call, which throws if there is none.
 const Cuda& cuda();
 // Its primary context is retained at the first call; a device that no test asks for gets none.
@@ -75,14 +78,14 @@ void forget_cuda_device(int device);
 // ThreadSanitizer does not see: without this the fake's streams race there.
 void order_operations();
 
-// The calls of a scope are the test's own: the fake neither counts them nor has them fail.
+// The calls of a scope are the test's own: they are not counted, and the fake has none fail.
 class Aside {
  public:
   Aside() {
-    if (cuda().fake != nullptr) before_ = cuda().fake->set_aside(true);
+    if (cuda().counts != nullptr) before_ = cuda().counts->set_aside(true);
   }
   ~Aside() {
-    if (cuda().fake != nullptr) cuda().fake->set_aside(before_);
+    if (cuda().counts != nullptr) cuda().counts->set_aside(before_);
   }
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
@@ -111,6 +114,10 @@ class CudaScope {
 // The table of the fake; null on the real driver.
 inline const FakeCuda* fake_cuda() {
   return cuda().fake;
+}
+// Calls that were made; null on the real driver, unless it is counted.
+inline const CudaCounts* cuda_counts() {
+  return cuda().counts;
 }
 
 // Memory of a GPU, between two zones that nobody may touch. Its bytes are seen through copies that

@@ -12,7 +12,7 @@ namespace fake_cuda {
 
 struct Function {
   std::string name;
-  uint64_t FakeCudaUse::*group;  // null: none of those that count
+  uint64_t CudaUse::*group;  // null: none of those that count
   uint64_t since_load = 0;
   std::map<pid_t, uint64_t> by_thread;
 };
@@ -20,26 +20,26 @@ struct Function {
 namespace {
 
 struct Group {
-  uint64_t FakeCudaUse::*member;
+  uint64_t CudaUse::*member;
   const char* names;
 };
 constexpr Group kGroups[] = {
-    {&FakeCudaUse::allocations,
+    {&CudaUse::allocations,
      " cuMemAlloc_v2 cuMemAllocAsync cuMemFreeAsync cuMemAllocManaged cuMemHostAlloc"
      " cuMemHostRegister_v2 cuMemAddressReserve cuMemAddressFree cuMemCreate cuMemRelease cuMemMap"
      " cuMemUnmap cuMemSetAccess cuMemFree_v2 cuMemFreeHost cuMemHostUnregister "},
-    {&FakeCudaUse::creations,
+    {&CudaUse::creations,
      " cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy_v2 cuEventCreate"
      " cuEventDestroy_v2 cuModuleLoadData cuModuleLoadDataEx cuModuleUnload cuCtxCreate_v2"
      " cuCtxDestroy_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2"
      " cuDevicePrimaryCtxReset_v2 "},
-    {&FakeCudaUse::synchronizing,
+    {&CudaUse::synchronizing,
      " cuCtxSynchronize cuStreamSynchronize cuEventSynchronize cuMemcpy cuMemcpyHtoD_v2"
      " cuMemcpyDtoH_v2 cuMemcpyDtoD_v2 cuMemsetD8_v2 "},
-    {&FakeCudaUse::host_functions, " cuLaunchHostFunc "},
+    {&CudaUse::host_functions, " cuLaunchHostFunc "},
 };
 
-uint64_t FakeCudaUse::*group_of(const std::string& name) {
+uint64_t CudaUse::*group_of(const std::string& name) {
   for (const Group& group : kGroups)
     if (std::strstr(group.names, (" " + name + " ").c_str()) != nullptr) return group.member;
   return nullptr;
@@ -141,7 +141,7 @@ uint64_t legacy_stream_calls() {
   return sum(counters().legacy, 0);
 }
 
-void use_of(pid_t thread, FakeCudaUse* out) {
+void use_of(pid_t thread, CudaUse* out) {
   Counters& c = counters();
   std::lock_guard lock(c.mutex);
   *out = {};

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "fake_cuda.h"
+#include "cuda_counts.h"
 
 namespace fake_cuda {
 
@@ -29,7 +29,7 @@ uint64_t calls(const char* name, pid_t thread);
 uint64_t calls_since_load(const char* name);
 uint64_t calls_by_other_threads_than(pid_t thread);
 uint64_t legacy_stream_calls();
-void use_of(pid_t thread, FakeCudaUse* out);
+void use_of(pid_t thread, CudaUse* out);
 size_t threads(pid_t* out, size_t room);
 void describe(pid_t thread, char* out, size_t room);
 

@@ -1,27 +1,16 @@
 // A CUDA driver without a GPU. Device memory cannot be touched by the CPU at its device address;
 // copies and kernels are done later, by one thread per device, in the order of their stream;
 // kernels are functions of the CPU. Loaded in the place of libcuda.so.1 (it has that name inside).
-// What a test may ask and tell it beside the driver's own functions is in the table `fakeCuda`.
+// What a test may ask and tell it beside the driver's own functions is in the table `fakeCuda`, and
+// what calls it had in `cudaCounts` (cuda_counts.h).
 //
 // Environment, read at the first call: FAKE_CUDA_DEVICES (default 2), FAKE_CUDA_PLAN (see `plan`).
 #pragma once
-
-#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
 
 extern "C" {
-
-// What may not happen in a data path; counted since the last reset_counters().
-struct FakeCudaUse {
-  uint64_t calls;          // of any function
-  uint64_t allocations;    // memory of any kind: allocated, freed, registered, mapped
-  uint64_t creations;      // streams, events, modules and contexts made or destroyed
-  uint64_t synchronizing;  // calls that wait for the GPU, copies of pageable memory among them
-  uint64_t legacy_stream;  // calls that were given stream 0, 1 or 2
-  uint64_t host_functions;
-};
 
 struct FakeCuda {
   // Device memory of the current context's device: its device address, and where the CPU may see
@@ -70,22 +59,6 @@ struct FakeCuda {
   // The device's primary context is lost.
   void (*lose_context)(int device, int code);
 
-  // ---- counters ----
-  // The rest of the calling thread's calls are the test's own: not counted, no plan for them.
-  // Returns what it was before.
-  bool (*set_aside)(bool aside);
-  void (*reset_counters)();
-  // By name as exported ("cuMemAlloc_v2"); thread 0: of all.
-  uint64_t (*calls)(const char* function, pid_t thread);
-  uint64_t (*calls_by_other_threads_than)(pid_t thread);
-  uint64_t (*legacy_stream_calls)();
-  void (*use)(pid_t thread, FakeCudaUse* out);
-  // Threads that have called; returns how many there are.
-  size_t (*threads)(pid_t* out, size_t room);
-  // The functions that a thread has called and how often, one per line.
-  void (*describe)(pid_t thread, char* out, size_t room);
-  // How often a context was made on a device (retained or created), since it was loaded.
-  int (*contexts_made)(int device);
   // Operations that were handed over and are neither done nor dropped; -1: of all devices.
   uint64_t (*pending)(int device);
   // Bytes that are allocated; host: pinned ones.

@@ -1,5 +1,6 @@
 // What tests see of the fake beside the driver's functions.
 #include "call.h"
+#include "cuda_counts.h"
 #include "device_memory.h"
 #include "fake_cuda.h"
 #include "kernels.h"
@@ -104,20 +105,17 @@ const FakeCuda fakeCuda = {
     release_plan,
     hold_driver_lock,
     lose_context,
-    set_aside,
-    reset_counters,
-    calls,
-    calls_by_other_threads_than,
-    legacy_stream_calls,
-    use_of,
-    threads,
-    describe,
-    contexts_made,
     [](int device) {
       std::lock_guard lock(driver_lock());
       return pending(device);
     },
     device_bytes,
     host_bytes,
+};
+
+const CudaCounts cudaCounts = {
+    set_aside,           reset_counters, calls,   calls_by_other_threads_than,
+    legacy_stream_calls, use_of,         threads, describe,
+    contexts_made,
 };
 }
