@@ -22,7 +22,7 @@ struct Cuda {
   using Module = struct CudaModuleHandle*;
   using Function = struct CudaFunctionHandle*;
   static constexpr int kNotReady = 600;
-  static constexpr unsigned kNonBlocking = 1, kDisableTiming = 2, kPortable = 1;
+  static constexpr unsigned kNonBlocking = 1, kDisableTiming = 2, kPortable = 1, kWriteCombined = 4;
 
   int (*init)(unsigned);
   int (*error_string)(int, const char**);

@@ -6,14 +6,18 @@
 //   tcpx_gpu_sockets [--lanes 1,2,4,8] [--chunk 512K] [--slots 1,4,16] [--seconds 0.3] [--device 0]
 //   [--no-gpu 1]
 //
-// Kinds of memory, alike at both ends:
-//   ring      a few chunks of ordinary memory, used again and again (in the cache)
-//   walk      256 MiB of ordinary memory per end of a connection, walked through
-//   pinned    the driver's pinned memory, no copy
-//   dma       pinned, every chunk copied out of the GPU before it is sent, and into it after it has
-//   come dma-huge  the same in huge pages of our own that the driver pinned beside    `pinned`,
-//   while a thread copies as much both ways through other pinned memory warm      `dma`, but the
-//   sender reads one byte of every cache line before it sends
+// Kinds of memory, alike at both ends unless it says otherwise:
+//
+// - ring: a few chunks of ordinary memory, used again and again (in the cache)
+// - walk: 256 MiB of ordinary memory per end of a connection, walked through
+// - pinned: the driver's pinned memory, no copy
+// - dma: pinned, every chunk copied out of the GPU before it is sent, and into it after it has come
+// - dma-huge: the same in huge pages of our own that the driver pinned
+// - dma-combined: `dma`, but what is received into is write-combined: the CPU only writes there, so
+//   a GPU that reads it need not ask its caches
+// - beside: `pinned`, while a thread copies as much both ways through other pinned memory
+// - warm: `dma`, but the sender reads one byte of every cache line before it sends
+//
 // A JSON document per line of the result.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -47,30 +51,34 @@ constexpr size_t kLine = 64;
   throw std::runtime_error(what);
 }
 
-enum class Kind { kRing, kWalk, kPinned, kDma, kDmaHuge, kBeside, kWarm };
+enum class Kind { kRing, kWalk, kPinned, kDma, kDmaHuge, kDmaCombined, kBeside, kWarm };
+enum class End { kSender, kReceiver };
 constexpr std::pair<Kind, const char*> kKinds[] = {
-    {Kind::kRing, "ring"}, {Kind::kWalk, "walk"},        {Kind::kPinned, "pinned"},
-    {Kind::kDma, "dma"},   {Kind::kDmaHuge, "dma-huge"}, {Kind::kBeside, "beside"},
-    {Kind::kWarm, "warm"}};
+    {Kind::kRing, "ring"},     {Kind::kWalk, "walk"},        {Kind::kPinned, "pinned"},
+    {Kind::kDma, "dma"},       {Kind::kDmaHuge, "dma-huge"}, {Kind::kDmaCombined, "dma-combined"},
+    {Kind::kBeside, "beside"}, {Kind::kWarm, "warm"}};
 
 bool needs_gpu(Kind kind) {
   return kind != Kind::kRing && kind != Kind::kWalk;
 }
 bool copies(Kind kind) {
-  return kind == Kind::kDma || kind == Kind::kDmaHuge || kind == Kind::kWarm;
+  return kind == Kind::kDma || kind == Kind::kDmaHuge || kind == Kind::kDmaCombined ||
+         kind == Kind::kWarm;
 }
 
 // Chunks of one end of a connection.
 class Chunks {
  public:
-  Chunks(const Cuda* cuda, Kind kind, uint64_t chunk, size_t slots)
+  Chunks(const Cuda* cuda, Kind kind, End end, uint64_t chunk, size_t slots)
       : cuda_(cuda),
         kind_(kind),
         chunk_(chunk),
         slots_(kind == Kind::kWalk ? kWalked / chunk : slots) {
     const uint64_t bytes = chunk_ * slots_;
     if (needs_gpu(kind) && kind != Kind::kDmaHuge) {
-      cuda_->check(cuda_->mem_host_alloc(&memory_, bytes, Cuda::kPortable), "cuMemHostAlloc");
+      const bool combined = kind == Kind::kDmaCombined && end == End::kReceiver;
+      const unsigned flags = Cuda::kPortable | (combined ? Cuda::kWriteCombined : 0);
+      cuda_->check(cuda_->mem_host_alloc(&memory_, bytes, flags), "cuMemHostAlloc");
     } else {
       mapped_ = (bytes + (2 << 20) - 1) & ~((uint64_t{2} << 20) - 1);
       memory_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -234,7 +242,8 @@ class Disturber {
     if (plan.kind != Kind::kBeside) return;
     thread_ = std::thread(or_exit([this, cuda, plan] {
       cuda->enter();
-      Chunks out(cuda, Kind::kDma, plan.chunk, 4), in(cuda, Kind::kDma, plan.chunk, 4);
+      Chunks out(cuda, Kind::kDma, End::kSender, plan.chunk, 4);
+      Chunks in(cuda, Kind::kDma, End::kReceiver, plan.chunk, 4);
       for (uint64_t i = 0; !stop_; ++i) {
         if (i >= 4) out.await(i), in.await(i);
         out.begin_out(i);
@@ -257,10 +266,10 @@ void measure(const Cuda* cuda, const Plan& plan, const char* name, size_t lanes)
   std::vector<std::thread> threads;
   Disturber disturber(cuda, plan);
   std::barrier memory_is_there(static_cast<ptrdiff_t>(2 * lanes));
-  const auto end = [&](int fd, auto work, Spent* spent) {
+  const auto start = [&](int fd, End end, auto work, Spent* spent) {
     threads.emplace_back(or_exit([=, &plan, &memory_is_there] {
       if (needs_gpu(plan.kind)) cuda->enter();
-      Chunks chunks(cuda, plan.kind, plan.chunk, plan.slots);
+      Chunks chunks(cuda, plan.kind, end, plan.chunk, plan.slots);
       memory_is_there.arrive_and_wait();
       work(plan, fd, chunks, spent);
       close(fd);
@@ -268,8 +277,8 @@ void measure(const Cuda* cuda, const Plan& plan, const char* name, size_t lanes)
   };
   for (size_t i = 0; i < lanes; ++i) {
     const auto [sender, receiver] = make_connection();
-    end(sender, send_chunks, &out[i]);
-    end(receiver, receive_chunks, &in[i]);
+    start(sender, End::kSender, send_chunks, &out[i]);
+    start(receiver, End::kReceiver, receive_chunks, &in[i]);
   }
   for (auto& thread : threads) thread.join();
   Spent sent, received;

@@ -48,7 +48,8 @@ class Sockets(unittest.TestCase):
         result = run(SOCKETS, *self.SMALL)
         self.assertEqual(result.returncode, 0, result.stderr)
         seen = [json.loads(line) for line in result.stdout.splitlines()]
-        self.assertEqual({one["kind"] for one in seen}, {"ring", "walk", "pinned", "dma", "dma-huge", "beside", "warm"})
+        self.assertEqual({one["kind"] for one in seen}, {"ring", "walk", "pinned", "dma", "dma-huge", "dma-combined", "beside",
+                                                         "warm"})
         self.assertEqual({one["lanes"] for one in seen}, {1, 2})
         for one in seen:
             self.assertGreater(one["gb_per_s"], 0, one)
