@@ -1,5 +1,7 @@
 #include "engine/lane_life.h"
 
+#include <utility>
+
 #include "base/caught.h"
 #include "engine/peer.h"
 
@@ -86,8 +88,20 @@ void LaneLife::shut(const Status& status) {
   is_shut_.store(true, std::memory_order_release);
 }
 
+void LaneLife::shut_for_peer(const Status& status) {
+  peer_waits_ = true;
+  shut(status);
+  if (ending_since_.load(std::memory_order_relaxed) == 0) tell_peer();
+}
+
+void LaneLife::tell_peer() {
+  if (std::exchange(peer_waits_, false)) core_.peer.lost_lanes().closed_here(index());
+}
+
 void LaneLife::has_ended() {
-  if (ending_since_.exchange(0, std::memory_order_relaxed) == 0 || !shut_) return;
+  if (ending_since_.exchange(0, std::memory_order_relaxed) == 0) return;
+  core_.peer.or_fail([&] { tell_peer(); });
+  if (!shut_) return;
   is_shut_.store(true, std::memory_order_release);
   core_.peer.or_fail([&] { core_.peer.lane_shut(); });
 }

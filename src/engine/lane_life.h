@@ -32,6 +32,9 @@ class LaneLife {
   Loop::Asked ask_shut(const Status& status, const LanesKept& kept);
   bool is_shut() const { return is_shut_.load(std::memory_order_acquire); }
   void shut(const Status& status);  // in the exclusive section
+  // The same, because the peer has given it up: it is told that the lane is closed when nothing of
+  // it touches memory any more.
+  void shut_for_peer(const Status& status);
   // Moves of a lane that is closed do not come to an end.
   bool moves_hang(Nanos now) const;
   // Of a lane that is shut, or never started: ends the thread of a loop of its own. False: not yet.
@@ -63,8 +66,11 @@ class LaneLife {
   void has_ended();
 
  private:
+  void tell_peer();
+
   const std::shared_ptr<Loop> loop_owner_;
-  bool shut_ = false;  // in the exclusive section
+  bool shut_ = false;        // in the exclusive section
+  bool peer_waits_ = false;  // the same: to hear that it is closed
   std::atomic<bool> is_shut_{false};
   std::atomic<bool> owes_answer_{false};  // to the watchdog
   std::atomic<Nanos> ending_since_{0};    // closed, with moves under way

@@ -110,9 +110,8 @@ void LostLanes::close_given_up() {
       closed_here(index);
       continue;
     }
-    (void)lane->loop().ask([this, lane, index, keep = peer_.shared_from_this(), kept] {
-      lane->shut(lane_error(TCPX_PEER_DISCONNECTED, "the peer gave this lane up"));
-      closed_here(index);
+    (void)lane->loop().ask([lane, keep = peer_.shared_from_this(), kept] {
+      lane->shut_for_peer(lane_error(TCPX_PEER_DISCONNECTED, "the peer gave this lane up"));
     });
   }
 }

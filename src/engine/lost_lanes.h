@@ -19,13 +19,14 @@ class LostLanes {
   bool may_have_news() const { return state_.may_have_news(); }
   bool next_frame(wire::Header* out);
   Status hear(const wire::Header& header);
+  // Nothing of a lane that the peer has given up touches memory any more.
+  void closed_here(uint32_t index);
 
   // ---- service thread ----
   void close_given_up();
 
  private:
   void given_up_by_peer(uint32_t index);
-  void closed_here(uint32_t index);
   void closed_at_peer(uint32_t index, const NoticesBrought& brought);
 
   Peer& peer_;

@@ -1,5 +1,9 @@
 // Fences against copies of GPU memory that are under way: they wait for those, say so where one
 // does not end, and nothing lands or is read after them. (fence_test.cc runs with GPU memory, too.)
+#include <linux/tcp.h>
+
+#include <map>
+
 #include "gpu_fixture.h"
 
 namespace tcpx::test {
@@ -138,6 +142,46 @@ TEST_P(GpuHang, FencesSayThatTheMemoryIsInUseAndHoldLater) {
       engine().register_memory(local().memory->address(), kBytes, kReadWrite, &local().region)));
   if (!GetParam().at_initiator) pair->remote_b = describe(pair->b, local().region);
   expect_goes_on();
+}
+
+// What the peer has taken of every connection of this process.
+std::map<int, uint64_t> bytes_taken() {
+  std::map<int, uint64_t> out;
+  for (int fd : connected_sockets()) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0)
+      out[fd] = info.tcpi_bytes_acked;
+  }
+  return out;
+}
+
+// The initiator may do with the chunks of a lost lane what it likes as soon as it hears that the
+// lane is closed at the target: it is not as long as one is still being copied into place.
+TEST_F(GpuFault, ALaneThatBreaksIsNotClosedBeforeItsCopiesAreOver) {
+  constexpr uint64_t kOneChunk = 16 << 10;
+  start("host", "cuda", {{"deadline", time_option(60'000)}});
+  Transfer transfer = pair->prepare(TCPX_WRITE, kOneChunk);
+  std::map<int, uint64_t> before = bytes_taken();
+  plan("hang:1");
+  ASSERT_TRUE(succeeded(transfer.post()));
+  ASSERT_TRUE(eventually([] { return fake_cuda()->pending(0) > 0; }, Ms{2000}));
+  int carried_by = -1;
+  ASSERT_TRUE(eventually([&] {
+    for (auto [fd, bytes] : bytes_taken())
+      if (bytes - before[fd] >= kOneChunk) carried_by = fd;
+    return carried_by != -1;
+  }));
+  ASSERT_EQ(::shutdown(carried_by, SHUT_RDWR), 0);
+  ASSERT_TRUE(eventually([&] { return counter(pair->a, "lanes_lost") == 1; }));
+  Result result = transfer.cancel(patience(1'000));
+  EXPECT_FALSE(result.ok()) << "its copy can still land";
+  EXPECT_GT(fake_cuda()->pending(0), 0u);
+  fake_cuda()->release();
+  ASSERT_TRUE(succeeded(transfer.cancel(kLong)));
+  expect_ours(*pair->memory_b.memory, 3, Ms{60});
+  all_well();
+  expect_works("afterwards, over the lane that is left");
 }
 
 TEST_F(GpuFault, AnEngineWithACopyThatNeverEndsIsDestroyedInTime) {
