@@ -174,7 +174,7 @@ TEST_F(Security, AReplayedHandshakeIsRefusedAndCounted) {
   said.resize(wire::kHelloBytes + wire::kProofMessageBytes);
   uint64_t before = counter(server, "auth_failures");
   tcpx_peer inbound = 0;
-  ASSERT_TRUE(succeeded(server.accept(&inbound, Ms{1000})));
+  ASSERT_TRUE(succeeded(server.accept(&inbound, kLong)));
   for (int i = 0; i < 3; ++i) {
     RawSocket replay(port);
     ASSERT_TRUE(replay.send(said));
