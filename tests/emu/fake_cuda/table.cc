@@ -109,6 +109,7 @@ const FakeCuda fakeCuda = {
     calls,
     calls_by_other_threads_than,
     legacy_stream_calls,
+    calls_without_context,
     use_of,
     threads,
     describe,
