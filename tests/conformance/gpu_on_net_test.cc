@@ -9,27 +9,30 @@ namespace {
 
 struct Ends {
   const char* name;
+  const char* net_memory;
   const char* a;
   const char* b;
 };
+void PrintTo(const Ends& ends, std::ostream* out) {
+  *out << ends.name;
+}
 
-class GpuOnNet : public ::testing::TestWithParam<std::tuple<const char*, Ends>> {
+class GpuOnNet : public ::testing::TestWithParam<Ends> {
  protected:
   static constexpr uint64_t kBytes = 1'500'000;  // some chunks, and part of one
 };
 INSTANTIATE_TEST_SUITE_P(All, GpuOnNet,
-                         ::testing::Combine(::testing::Values("host", "auto"),
-                                            ::testing::Values(Ends{"Initiator", "cuda", "host"},
-                                                              Ends{"Owner", "host", "cuda"},
-                                                              Ends{"Both", "cuda", "cuda"})),
-                         [](const auto& test) {
-                           return std::string(std::get<0>(test.param)) +
-                                  std::get<1>(test.param).name;
-                         });
+                         ::testing::Values(Ends{"HostInitiator", "host", "cuda", "host"},
+                                           Ends{"HostOwner", "host", "host", "cuda"},
+                                           Ends{"HostBoth", "host", "cuda", "cuda"},
+                                           Ends{"AutoInitiator", "auto", "cuda", "host"},
+                                           Ends{"AutoOwner", "auto", "host", "cuda"},
+                                           Ends{"AutoBoth", "auto", "cuda", "cuda"}),
+                         ::testing::PrintToStringParamName());
 
 TEST_P(GpuOnNet, IsRefusedAndHostMemoryGoesOn) {
-  const auto& [net_memory, ends] = GetParam();
-  const Row row{"net", "net", "host", 2, 512 << 10, {{"net_memory", net_memory}}};
+  const Ends& ends = GetParam();
+  const Row row{"net", "net", "host", 2, 512 << 10, {{"net_memory", ends.net_memory}}};
   row.set_environment();
   Pair pair(row.engine_options());
   constexpr uint32_t kBoth = TCPX_REMOTE_READ | TCPX_REMOTE_WRITE;

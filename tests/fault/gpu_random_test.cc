@@ -119,7 +119,7 @@ class GpuRandom : public GpuFault, public ::testing::WithParamInterface<uint64_t
   }
   void disturb() {
     all_well();
-    plan(strf("copy_us:{};kernel_us:{}", one_of({"0", "30", "300", "2000"}),
+    plan(strf("copy_us:{};kernel_us:{}", one_of({"0", "30", "300", "2000", "6000"}),
               one_of({"0", "100", "500"})));
     if (rng_.below(3) == 0) plan(strf("hang:{}", 1 + rng_.below(20)));
     if (rng_.below(4) == 0)
