@@ -226,6 +226,7 @@ typedef struct tcpx_remote_region {
   uint32_t access;
   uint16_t memory; /* tcpx_memory */
   uint16_t device;
+  uint64_t chunk_bytes; /* memory of a GPU: most that is moved at a time; else 0 */
 } tcpx_remote_region;
 TCPX_API tcpx_code tcpx_region_export(tcpx_engine* engine, tcpx_region region, void* buffer,
                                       size_t* length);

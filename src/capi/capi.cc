@@ -439,6 +439,7 @@ tcpx_code tcpx_region_import(const void* bytes, size_t length, tcpx_remote_regio
     region->access = description.access;
     region->memory = description.memory;
     region->device = description.device;
+    region->chunk_bytes = description.chunk_bytes;
     return {};
   });
 }

@@ -1,6 +1,7 @@
 #include "engine/chunk_window.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tcpx {
 
@@ -15,12 +16,45 @@ constexpr Nanos kRateSpan = kMilli;
 
 }  // namespace
 
-bool ChunkWindow::may_hold_more() const {
-  if (used_ >= entries_.size()) return false;
-  if (pace_ == Pace::kOneByOne) return used_ == 0;
-  if (pace_ == Pace::kWhole || used_ < kMinWindow) return true;
-  if (rate() == 0) return used_ < kFirstWindow;
-  return static_cast<double>(held_bytes_) < rate() * kHoldTime;
+// Of one kind: what a GPU keeps must not count against what could move.
+bool ChunkWindow::holds_enough(const Held& held) const {
+  if (pace_ != Pace::kAdaptive || held.chunks < kMinWindow) return false;
+  if (rate() == 0) return held.chunks >= kFirstWindow;
+  return static_cast<double>(held.bytes) >= rate() * kHoldTime;
+}
+
+// A window of one has no shares.
+uint32_t ChunkWindow::left_for_gpus() const {
+  const auto places = static_cast<uint32_t>(entries_.size());
+  return std::max(places, 2u) - 1 - of_gpus_;
+}
+
+PlaceMask ChunkWindow::no_more_of(const GpusHeld& gpus) const {
+  const uint32_t left = left_for_gpus();
+  if (left == 0) return kGpuBits;
+  PlaceMask out = 0;
+  for (PlaceMask rest = gpus.some; rest != 0; rest &= rest - 1) {
+    const Place gpu = first_of(rest);
+    const Held& held = gpus.of[gpu.device];
+    if (held.chunks >= left || holds_enough(held)) out |= mask_of(gpu);
+  }
+  return out;
+}
+
+NoMoreOf ChunkWindow::no_more() const {
+  return {0, {no_more_of(gpus_[0]), no_more_of(gpus_[1])}, holds_enough(host_)};
+}
+
+// What a chunk that touches these is counted with.
+template <class F>
+void ChunkWindow::each_held(const GpusTouched& gpus, F&& f) {
+  if (gpus.none()) return f(host_);
+  for (auto [end, gpu] : {std::pair{&gpus_[0], gpus.here}, {&gpus_[1], gpus.there}}) {
+    if (gpu == 0) continue;
+    Held& held = end->of[first_of(gpu).device];
+    f(held);
+    end->some = held.chunks > 0 ? end->some | gpu : end->some & ~gpu;
+  }
 }
 
 ChunkOut& ChunkWindow::take(ChunkWork&& work, uint64_t bytes, bool is_read, ChunkOut::State state,
@@ -34,7 +68,12 @@ ChunkOut& ChunkWindow::take(ChunkWork&& work, uint64_t bytes, bool is_read, Chun
   entry.bytes = bytes;
   entry.since = now;
   entry.is_read = is_read;
-  held_bytes_ += bytes;
+  entry.gpus = entry.transfer->plan.gpus_of(entry.chunk);
+  of_gpus_ += !entry.gpus.none();
+  each_held(entry.gpus, [bytes](Held& held) {
+    ++held.chunks;
+    held.bytes += bytes;
+  });
   if (used_++ == 0) {
     busy_since_ = measured_since_ = now;
     answered_bytes_ = 0;
@@ -52,10 +91,15 @@ ChunkWork ChunkWindow::settle(ChunkOut& entry, bool well, Nanos now) {
   ChunkWork work{std::move(entry.transfer), entry.transfer_id, entry.chunk};
   work.copied = entry.copied;
   const uint64_t bytes = entry.bytes;
+  const GpusTouched gpus = entry.gpus;
   entry.state.step(ChunkOut::State::kFree);
   entry = {};
   --used_;
-  held_bytes_ -= bytes;
+  of_gpus_ -= !gpus.none();
+  each_held(gpus, [bytes](Held& held) {
+    --held.chunks;
+    held.bytes -= bytes;
+  });
   if (well) learn_rate(bytes, now);
   return work;
 }

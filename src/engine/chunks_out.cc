@@ -37,11 +37,10 @@ void ChunksOut::deal(ChunkWork work) {
   core_.load.dealt.store(true, std::memory_order_release);
 }
 
-bool ChunksOut::take_dealt(ChunkWork* out, PlaceMask starved) {
+bool ChunksOut::take_dealt(ChunkWork* out, const NoMoreOf& no_more) {
   core_.assert_inside();
   if (!core_.load.dealt.load(std::memory_order_acquire)) return false;
-  if (starved != 0 && (dealt_.transfer->plan.needs_slots(dealt_.chunk) & starved) != 0)
-    return false;
+  if (!no_more.none() && dealt_.transfer->plan.is_of(dealt_.chunk, no_more)) return false;
   *out = std::move(dealt_);
   core_.load.dealt.store(false, std::memory_order_release);
   return true;
@@ -54,7 +53,7 @@ bool ChunksOut::may_have_more() const {
 
 void ChunksOut::fill() {
   ChunkWork work;
-  while (window_.may_hold_more() && take(&work)) {
+  while (window_.has_place() && take(&work)) {
     bool shared = work.shared;
     bool long_write = send(std::move(work)) >= kLongWrite;
     // Sending it takes a while. The other lanes want theirs first; the lane asks again behind it.
@@ -63,20 +62,23 @@ void ChunksOut::fill() {
 }
 
 // A chunk has its slot before it leaves its queue: there other lanes can still have it. Those that
-// need none pass it. What was dealt can go by no other lane: it does not wait for credit.
+// need none, or are not of a GPU that has its share of the window, pass it. What was dealt can go
+// by no other lane: it does not wait for credit.
 bool ChunksOut::take(ChunkWork* out) {
-  const PlaceMask starved = core_.moves.starved();
-  wants_slot_ = starved != 0;
-  if (starved != 0) core_.make_waiting();  // the slots may be other lanes'
-  if (take_dealt(out, starved)) return true;
+  NoMoreOf no_more = window_.no_more();
+  no_more.slots = core_.moves.starved();
+  wants_slot_ = no_more.slots != 0;
+  if (wants_slot_) core_.make_waiting();  // the slots may be other lanes'
+  if (take_dealt(out, no_more)) return true;
   Transfers& transfers = core_.peer.transfers();
-  // Who waits for a slot looks often: not at the same queue again.
+  if (no_more.host && !transfers.may_have_gpu_chunks()) return false;
+  // Who is short of something looks often: not at the same queue again.
   const uint32_t news = transfers.chunk_news();
-  if (starved != 0 && refused_.starved == starved && refused_.news == news) return false;
+  if (!no_more.none() && refused_.no_more == no_more && refused_.news == news) return false;
   if (core_.lane->payload_credit() == 0) return false;
-  PlaceMask for_want_of = starved;
-  if (transfers.next_chunk(core_.index, &for_want_of, notices_, out)) return true;
-  refused_ = {for_want_of, news};
+  NoMoreOf because_of = no_more;
+  if (transfers.next_chunk(core_.index, &because_of, notices_, out)) return true;
+  refused_ = {because_of, news};
   return false;
 }
 

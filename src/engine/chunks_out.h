@@ -19,8 +19,8 @@ class ChunksOut {
   // ---- handed to the lane ----
   // A chunk for which it need not ask. With the peer's lock held, to an open lane that has none.
   void deal(ChunkWork work);
-  // Not one that waits for a slot: of these places there is none.
-  bool take_dealt(ChunkWork* out, PlaceMask starved = 0);
+  // Not one of which the lane takes no more now.
+  bool take_dealt(ChunkWork* out, const NoMoreOf& no_more = {});
   // Whether there is anything to fill with, or a slot to ask for.
   bool may_have_more() const;
   // Takes as many as it may have now, and sends them.
@@ -78,9 +78,9 @@ class ChunksOut {
   std::vector<wire::Piece> pieces_;
   bool wants_slot_ = false;
   struct {
-    PlaceMask starved = 0;
+    NoMoreOf no_more;
     uint32_t news = 0;
-  } refused_;  // there was nothing for it, with these slots missing
+  } refused_;                                        // there was nothing else for it
   std::vector<ChunkWork> lost_writes_, lost_reads_;  // room for give_up()
 };
 

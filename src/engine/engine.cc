@@ -33,7 +33,7 @@ std::unique_ptr<Movers> make_movers(const EngineOptions& options, const Log& log
   settings.enabled = options.gpu_memory;
   settings.stages_host = options.stage_host;
   settings.gpu.staging = options.gpu_staging;
-  settings.gpu.slot = options.gpu_slot != 0 ? options.gpu_slot : options.chunk_bytes;
+  settings.gpu.slot = options.gpu_slot;
   settings.gpu.chunk = options.chunk_bytes;
   settings.gpu.blocks = options.gpu_blocks;
   // Its thread spins where the loops may: on two cores it would keep one from who is awaited.
@@ -527,7 +527,7 @@ Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_p
   // Lanes of one loop send one after the other: they get no parts of their own, but take turns with
   // what is longer than a chunk.
   uint64_t share = bytes / std::min<size_t>(resolved_lanes(), shared_.loops.size()) + 4095;
-  PlanRequest request{op, local, remote, nullptr, 0};
+  PlanRequest request{op, local, remote, nullptr, 0, shared_.movers};
   wire::Uid uid;
   if (peer->is_established()) {
     uid = peer->identity().uid;

@@ -51,6 +51,7 @@ class EngineCore final : private ServiceOwner, private ConnectorHost {
   Status resume(uint64_t region);
   void poll();  // some progress, if that helps
   Status describe_region(uint64_t region, wire::RegionDescription* out);
+  uint64_t longest_chunk(const Place& place) const;
 
   Status prepare(uint64_t peer, tcpx_op op, std::span<const tcpx_local_piece> local,
                  std::span<const tcpx_remote_piece> remote, std::shared_ptr<TransferState>* out);

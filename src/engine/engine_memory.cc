@@ -150,6 +150,10 @@ Status EngineCore::fence(const std::vector<std::shared_ptr<Peer>>& peers,
   }
 }
 
+uint64_t EngineCore::longest_chunk(const Place& place) const {
+  return std::min(shared_.movers->most_at_a_time(place), wire::kMaxChunkBytes);
+}
+
 Status EngineCore::describe_region(uint64_t region, wire::RegionDescription* out) {
   RegionView view;
   if (Status status = shared_.regions.describe(region, &view); !status) return status;
@@ -158,7 +162,8 @@ Status EngineCore::describe_region(uint64_t region, wire::RegionDescription* out
           view.length,
           view.access,
           static_cast<uint16_t>(view.place.kind),
-          view.place.device};
+          view.place.device,
+          view.place.is_host() ? 0 : longest_chunk(view.place)};
   return {};
 }
 

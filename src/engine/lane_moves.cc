@@ -5,6 +5,14 @@
 
 namespace tcpx {
 
+namespace {
+
+// What arrived waits so long for a slot, and all behind it on the lane with it. Slots of a GPU that
+// is merely busy come back sooner.
+constexpr Nanos kSlotPatience = 5 * kMilli;
+
+}  // namespace
+
 LaneMoves::LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits)
     : mover_(mover), places_(traits.places), alone_(traits.own_loop()) {
   placing_.reserve(window + 1);
@@ -43,8 +51,9 @@ Moved* LaneMoves::take_over(std::vector<Moved*>* list, std::string* failed) {
 // ---- out -----------------------------------------------------------------------------------
 
 void LaneMoves::fill(TxFrame* frame) {
-  uint8_t* slot =
-      waiting_.empty() ? take(kSend, frame->header.payload_bytes, frame->place) : nullptr;
+  uint8_t* slot = is_waited_for(frame->place)
+                      ? nullptr
+                      : take(kSend, frame->header.payload_bytes, frame->place);
   if (slot == nullptr)
     waiting_.push_back(frame);
   else
@@ -61,11 +70,18 @@ void LaneMoves::begin(TxFrame* frame, uint8_t* slot) {
 }
 
 TxFrame* LaneMoves::next_filled(std::string* failed) {
-  while (!waiting_.empty()) {
-    TxFrame* frame = waiting_.front();
-    uint8_t* slot = take(kSend, frame->header.payload_bytes, frame->place);
-    if (slot == nullptr) break;
-    waiting_.erase(waiting_.begin());
+  PlaceMask none_of = 0;  // of each place in the order in which they came
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    TxFrame* frame = *at;
+    const PlaceMask place = mask_of(frame->place);
+    uint8_t* slot =
+        (none_of & place) != 0 ? nullptr : take(kSend, frame->header.payload_bytes, frame->place);
+    none_of |= slot == nullptr ? place : 0;
+    if (slot == nullptr) {
+      ++at;
+      continue;
+    }
+    at = waiting_.erase(at);
     begin(frame, slot);
   }
   TxFrame* frame = take_over(&filling_, failed);
@@ -83,12 +99,41 @@ bool LaneMoves::unwait(TxFrame* frame) {
 // ---- in ------------------------------------------------------------------------------------
 
 bool LaneMoves::land_in_slot(RxChunk* chunk) {
-  chunk->slot = take(kReceive, chunk->header.payload_bytes, chunk->place);
-  if (chunk->slot == nullptr) return false;
-  chunk->landing.assign(1, {chunk->slot, chunk->header.payload_bytes});
+  const uint64_t bytes = chunk->header.payload_bytes;
+  const PlaceMask place = mask_of(chunk->place);
+  chunk->slot = take(kReceive, bytes, chunk->place);
+  if (chunk->slot == nullptr) {
+    chunk->slot = take_spare(bytes, chunk->place);
+    if (chunk->slot == nullptr) return false;
+    chunk->spare = true;
+    chunk->copied += bytes;
+  } else {
+    without_ &= ~place;
+  }
+  wanted_ = 0;
+  chunk->landing.assign(1, {chunk->slot, bytes});
   chunk->state.step(RxChunk::State::kLanding);
-  chunk->regions.assign(mover_->slot_extent(chunk->slot));
+  chunk->regions.assign(chunk->spare ? RegionExtent{} : mover_->slot_extent(chunk->slot));
   return true;
+}
+
+bool LaneMoves::may_receive() const {
+  return wanted_ == 0 || may_take(kReceive, first_of(wanted_)) || waits_long();
+}
+
+bool LaneMoves::waits_long() const {
+  return now_ns() - wanted_since_ >= kSlotPatience;
+}
+
+uint8_t* LaneMoves::take_spare(uint64_t bytes, const Place& place) {
+  const PlaceMask of = mask_of(place);
+  if ((without_ & of) == 0 && wanted_ == of && waits_long()) without_ |= of;
+  uint8_t* spare = (without_ & of) != 0 ? mover_->take_spare(bytes, place) : nullptr;
+  if (spare == nullptr && (wanted_ != of || waits_long())) {
+    wanted_ = of;
+    wanted_since_ = now_ns();
+  }
+  return spare;
 }
 
 bool LaneMoves::place(RxChunk* chunk) {
@@ -112,35 +157,43 @@ RxChunk* LaneMoves::next_placed(std::string* failed) {
 
 // ---- slots ---------------------------------------------------------------------------------
 
-PlaceMask LaneMoves::starved_of(SlotUse use) const {
+PlaceMask LaneMoves::starved_places() const {
   PlaceMask starved = 0;
   for (PlaceMask left = staged(); left != 0; left &= left - 1) {
     const Place place = first_of(left);
-    const bool behind = use == kSend && !waiting_.empty();  // data that the peer asked for
-    if (behind || !may_take(use, place)) starved |= mask_of(place);
+    if (is_waited_for(place) || !may_take(kSend, place)) starved |= mask_of(place);
   }
   return starved;
 }
 
+// By data that the peer asked for.
+bool LaneMoves::is_waited_for(const Place& place) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&place](const TxFrame* frame) { return frame->place == place; });
+}
+
 uint8_t* LaneMoves::take(SlotUse use, uint64_t bytes, const Place& place) {
   if (!may_take(use, place)) return nullptr;
+  if (held_.size() <= index_of(place)) held_.resize(index_of(place) + 1);
   uint8_t* slot = mover_->take_slot(use, bytes, place);
-  if (slot != nullptr) ++held_[static_cast<size_t>(use)];
+  if (slot != nullptr) ++held_[index_of(place)][static_cast<size_t>(use)];
   return slot;
 }
 
-void LaneMoves::give(SlotUse use, uint8_t** slot) {
+void LaneMoves::give(SlotUse use, uint8_t** slot, const Place& place) {
   if (*slot == nullptr) return;
   mover_->give_slot(use, std::exchange(*slot, nullptr));
-  --held_[static_cast<size_t>(use)];
+  --held_[index_of(place)][static_cast<size_t>(use)];
 }
 
 void LaneMoves::give_back(TxFrame* frame) {
-  give(kSend, &frame->slot);
+  give(kSend, &frame->slot, frame->place);
 }
 
 void LaneMoves::give_back(RxChunk* chunk) {
-  give(kReceive, &chunk->slot);
+  if (!chunk->spare) return give(kReceive, &chunk->slot, chunk->place);
+  mover_->give_spare(std::exchange(chunk->slot, nullptr), chunk->place);
+  chunk->spare = false;
 }
 
 }  // namespace tcpx

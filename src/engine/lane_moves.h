@@ -3,12 +3,15 @@
 //
 // Out: a frame waits for a slot (kData only: a WRITE has one before it leaves the queue), is
 // filled, and leaves. In: a chunk has its slot before its payload is read, and is placed. None
-// waits for the move of another.
+// waits for the move of another, nor for a slot of another place: what arrives behind a chunk that
+// finds none would, so that one lands in spare memory after a short while.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "memory/mover.h"
 #include "path/lane.h"
 #include "path/lane_traits.h"
@@ -31,7 +34,7 @@ class LaneMoves {
   }
   bool stages(const Place& place) const { return (staged() & mask_of(place)) != 0; }
   // Of those, where a chunk may not leave its queue: there is no slot for it.
-  PlaceMask starved() const { return staged() == 0 ? 0 : starved_of(kSend); }
+  PlaceMask starved() const { return staged() == 0 ? 0 : starved_places(); }
 
   // ---- out ----
   // The frame's payload lies where it has to pass through a slot.
@@ -48,8 +51,8 @@ class LaneMoves {
     chunk->state.step(RxChunk::State::kLanding);
   }
   bool land_in_slot(RxChunk* chunk);  // false: none is free
-  // Whether asking again for one is worth while.
-  bool may_receive() const { return staged() == 0 || starved_of(kReceive) != staged(); }
+  // Whether it is worth while that the chunk which found none asks again.
+  bool may_receive() const;
   // Nothing of that size ever gets a slot.
   bool too_large(const Place& place, uint64_t bytes) const {
     return stages(place) && bytes > mover_->most_bytes(place);
@@ -78,12 +81,15 @@ class LaneMoves {
   // The lanes of a loop share its slots. A lane whose peer does not read keeps what it has: it gets
   // no more than are left for the others.
   bool may_take(SlotUse use, const Place& place) const {
-    size_t held = held_[static_cast<size_t>(use)], free = mover_->free_slots(use, place);
+    const size_t held = held_of(use, place), free = mover_->free_slots(use, place);
     return free > 0 && (alone_ || held == 0 || held < free);
   }
-  PlaceMask starved_of(SlotUse use) const;
+  PlaceMask starved_places() const;
+  bool is_waited_for(const Place& place) const;
   uint8_t* take(SlotUse use, uint64_t bytes, const Place& place);
-  void give(SlotUse use, uint8_t** slot);
+  void give(SlotUse use, uint8_t** slot, const Place& place);
+  uint8_t* take_spare(uint64_t bytes, const Place& place);
+  bool waits_long() const;
   void begin(TxFrame* frame, uint8_t* slot);
   bool over(uint64_t* move, std::string* failed);
   template <class Moved>
@@ -95,7 +101,17 @@ class LaneMoves {
   std::vector<TxFrame*> waiting_, filling_;
   std::vector<RxChunk*> placing_;
   size_t running_ = 0;
-  size_t held_[2] = {};  // by SlotUse
+  // Slots, by place (the host's first) and SlotUse.
+  static size_t index_of(const Place& place) { return place.is_host() ? 0 : 1 + place.device; }
+  size_t held_of(SlotUse use, const Place& place) const {
+    const size_t at = index_of(place);
+    return at < held_.size() ? held_[at][static_cast<size_t>(use)] : 0;
+  }
+  std::vector<std::array<size_t, 2>> held_{1};
+  // What has arrived and found no slot: of which place, and since when. Of places in `without_` it
+  // has waited long enough, and none has come back since.
+  PlaceMask wanted_ = 0, without_ = 0;
+  Nanos wanted_since_ = 0;
 };
 
 }  // namespace tcpx

@@ -37,6 +37,9 @@ class PeerState {
 
   // Whether a lane that asks for more need take the lock at all. Atomics.
   bool may_have_chunks() const TCPX_NOT_CHECKED { return guarded_.scheduler.may_have_work(); }
+  bool may_have_gpu_chunks() const TCPX_NOT_CHECKED {
+    return guarded_.scheduler.may_have_gpu_work();
+  }
   uint32_t chunk_news() const TCPX_NOT_CHECKED { return guarded_.scheduler.news(); }
   bool may_have_notices() const TCPX_NOT_CHECKED { return guarded_.notices.may_have_work(); }
   bool may_have_news() const TCPX_NOT_CHECKED { return guarded_.lost.may_have_news(); }

@@ -46,20 +46,32 @@ Status check_remote(const PlanRequest& request, size_t index) {
   return {};
 }
 
-// Runs from `first_run` on, up to the next stretch, lie in these places.
+// Runs from `first_run` on, up to the next stretch, lie in these places. `most`: what the owner of
+// the remote one takes at a time.
 struct Stretch {
   uint32_t first_run;
   Place local, remote;
+  uint64_t most;
 };
 
 Place place_of(const tcpx_remote_region& region) {
   return {static_cast<Place::Kind>(region.memory), region.device};
 }
 
+// As its description says; one that says nothing was not made by the import.
+uint64_t most_of(const tcpx_remote_region& region) {
+  return region.chunk_bytes == 0 ? wire::kMaxChunkBytes
+                                 : std::max<uint64_t>(region.chunk_bytes, wire::kMinChunkBytes);
+}
+
 // Most lists are of one stretch.
-void enter_stretch(std::vector<Stretch>* stretches, size_t run, Place local, Place remote) {
-  if (stretches->empty() || stretches->back().local != local || stretches->back().remote != remote)
-    stretches->push_back({static_cast<uint32_t>(run), local, remote});
+void enter_stretch(std::vector<Stretch>* stretches, size_t run, Place local,
+                   const tcpx_remote_region& region) {
+  const Place remote = place_of(region);
+  const uint64_t most = most_of(region);
+  if (stretches->empty() || stretches->back().local != local ||
+      stretches->back().remote != remote || stretches->back().most != most)
+    stretches->push_back({static_cast<uint32_t>(run), local, remote, most});
 }
 
 // `joins`: with the run before it, if they are neighbours; both lie in the same places and region.
@@ -158,14 +170,14 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
     plan.bytes += piece.length;
     if (piece.length == 0) continue;
     size_t runs = plan.runs.size();
-    enter_stretch(&stretches, runs, view.place, place_of(*request.remote[i].region));
+    enter_stretch(&stretches, runs, view.place, *request.remote[i].region);
     plan.regions.add(runs, {piece.region, view.base, view.length});
     add_run(&plan, view.base + piece.offset, request.remote[i],
             stretches.back().first_run < runs && plan.regions.list.back().part < runs);
   }
   // Nothing to move still goes to the owner once: "done" then says the same as for one byte.
   if (plan.runs.empty()) {
-    enter_stretch(&stretches, 0, view.place, place_of(*request.remote[0].region));
+    enter_stretch(&stretches, 0, view.place, *request.remote[0].region);
     add_run(&plan, nullptr, request.remote[0], false);
   }
   std::sort(plan.local_regions.begin(), plan.local_regions.end());
@@ -173,9 +185,15 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
                            plan.local_regions.end());
   for (size_t i = 0; i < stretches.size(); ++i) {
     bool last = i + 1 == stretches.size();
+    uint64_t most = stretches[i].most;
+    if (request.movers != nullptr)
+      most = std::min(most, request.movers->most_at_a_time(stretches[i].local));
     cut_chunks(&plan, stretches[i], last ? plan.runs.size() : stretches[i + 1].first_run,
-               request.chunk_bytes);
+               std::min(request.chunk_bytes, most));
   }
+  plan.touches_gpus = std::any_of(stretches.begin(), stretches.end(), [](const Stretch& each) {
+    return !each.local.is_host() || !each.remote.is_host();
+  });
   if (plan.chunks.size() > UINT32_MAX)
     return bad_call(TCPX_LIMIT, "more than 2^32 chunks; use a larger chunk_bytes");
   *out = std::move(plan);

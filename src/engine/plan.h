@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "memory/mover.h"
 #include "memory/region_table.h"
 #include "wire/frame.h"
 
@@ -30,6 +31,23 @@ struct Chunk {
   Place local, remote;
 };
 
+// The GPUs that a chunk touches, at this end and at the other; none: it is of host memory only.
+struct GpusTouched {
+  PlaceMask here = 0, there = 0;
+  bool none() const { return (here | there) == 0; }
+  bool operator==(const GpusTouched&) const = default;
+};
+
+// Chunks of which a lane takes no more now.
+struct NoMoreOf {
+  PlaceMask slots = 0;  // WRITEs out of these places: there is no slot for them
+  GpusTouched gpus{};   // what touches these GPUs
+  bool host = false;    // what touches no GPU
+
+  bool none() const { return slots == 0 && gpus.none() && !host; }
+  bool operator==(const NoMoreOf&) const = default;
+};
+
 struct Plan {
   tcpx_op op = TCPX_WRITE;
   std::vector<Run> runs;
@@ -37,12 +55,19 @@ struct Plan {
   PartRegions regions;                  // the local ones, by run: no run lies in two
   std::vector<uint64_t> local_regions;  // sorted, unique
   uint64_t bytes = 0;
-  uint64_t pieces = 0;  // as given
+  uint64_t pieces = 0;        // as given
+  bool touches_gpus = false;  // some chunk does
 
   bool uses(uint64_t region) const;
-  // Of a WRITE's chunk: where its bytes are read from. They may have to pass through a slot.
-  PlaceMask needs_slots(uint32_t chunk) const {
-    return op == TCPX_WRITE ? mask_of(chunks[chunk].local) : 0;
+  GpusTouched gpus_of(uint32_t chunk) const {
+    return {mask_of(chunks[chunk].local) & kGpuBits, mask_of(chunks[chunk].remote) & kGpuBits};
+  }
+  // A WRITE's bytes are read here, and may have to pass through a slot before they leave.
+  bool is_of(uint32_t chunk, const NoMoreOf& no_more) const {
+    const GpusTouched gpus = gpus_of(chunk);
+    if (op == TCPX_WRITE && (mask_of(chunks[chunk].local) & no_more.slots) != 0) return true;
+    if (gpus.none()) return no_more.host;
+    return (gpus.here & no_more.gpus.here) != 0 || (gpus.there & no_more.gpus.there) != 0;
   }
   void local_memory(const Chunk& chunk, std::vector<iovec>* out, PartRegions* in) const;
   void remote_pieces(const Chunk& chunk, std::vector<wire::Piece>* out) const;
@@ -54,6 +79,7 @@ struct PlanRequest {
   std::span<const tcpx_remote_piece> remote;
   const uint8_t* remote_engine;  // 16 bytes all remote regions must belong to; null: not known yet
   uint64_t chunk_bytes;
+  const Movers* movers = nullptr;  // know the longest chunk of a place of ours; null: any
 };
 
 Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* out);

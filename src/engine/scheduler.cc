@@ -50,11 +50,13 @@ void Scheduler::add(const std::shared_ptr<TransferState>& transfer) {
   if (transfer->queued || !transfer->has_work()) return;
   queue_.push_back(transfer);
   transfer->queued = true;
+  if (transfer->plan.touches_gpus) of_gpus_.fetch_add(1, std::memory_order_relaxed);
   waiting_.store(true, std::memory_order_release);
 }
 
 void Scheduler::leave_queue(size_t at) {
   queue_[at]->queued = false;
+  if (queue_[at]->plan.touches_gpus) of_gpus_.fetch_sub(1, std::memory_order_relaxed);
   if (at + 1 != queue_.size()) std::swap(queue_[at], queue_.back());
   queue_.pop_back();
   if (queue_.empty()) waiting_.store(false, std::memory_order_relaxed);
@@ -72,16 +74,16 @@ void Scheduler::remove_all() {
 
 // ---- chunks --------------------------------------------------------------------------------
 
-bool Scheduler::next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits* wake) {
+bool Scheduler::next(uint32_t lane, const NoMoreOf& no_more, ChunkWork* out, LaneBits* wake) {
   // First of all: who gets nothing anyway must not wake others for it.
-  was_starved_ = starved != 0 && !queue_.empty() && all_starved(lane, starved);
-  if (was_starved_) return false;
+  all_passed_over_ = !no_more.none() && !queue_.empty() && passes_over_all(lane, no_more);
+  if (all_passed_over_) return false;
   if (queue_.empty()) waiting_.store(false, std::memory_order_relaxed);
   if (queue_.empty()) return false;
   const bool in_turn = striping_ == Striping::kRoundRobin && open_lanes().count() > 1;
   if (in_turn ? !has_turn(lane, wake) : lanes_[lane]->held() > 0 && left_to_others(lane, wake))
     return false;
-  if (!find_transfer(lane, starved)) return false;
+  if (!find_transfer(lane, no_more)) return false;
   if (in_turn) pass_turn();
   *out = hand_out(queue_[turn_], lane);
   if (!out->transfer->has_work()) leave_queue(turn_);
@@ -98,25 +100,25 @@ bool Scheduler::has_turn(uint32_t lane, LaneBits* wake) {
   return false;
 }
 
-bool Scheduler::may_carry(uint32_t lane, PlaceMask starved, const TransferState& t) {
-  return t.lanes.has(lane) && (starved == 0 || (t.plan.needs_slots(t.first_left()) & starved) == 0);
+bool Scheduler::may_carry(uint32_t lane, const NoMoreOf& no_more, const TransferState& t) {
+  return t.lanes.has(lane) && (no_more.none() || !t.plan.is_of(t.first_left(), no_more));
 }
 
-// Whether slots are all that this lane is short of.
-bool Scheduler::all_starved(uint32_t lane, PlaceMask starved) const {
+// Whether there is something for this lane, and nothing that it takes.
+bool Scheduler::passes_over_all(uint32_t lane, const NoMoreOf& no_more) const {
   bool any = false;
   for (auto& transfer : queue_) {
-    if (may_carry(lane, starved, *transfer)) return false;
+    if (may_carry(lane, no_more, *transfer)) return false;
     any |= transfer->lanes.has(lane);
   }
   return any;
 }
 
 // Moves turn_ to the next transfer that this lane may carry.
-bool Scheduler::find_transfer(uint32_t lane, PlaceMask starved) {
+bool Scheduler::find_transfer(uint32_t lane, const NoMoreOf& no_more) {
   for (size_t tried = 0; tried < queue_.size(); ++tried) {
     turn_ = turn_ + 1 < queue_.size() ? turn_ + 1 : 0;
-    if (may_carry(lane, starved, *queue_[turn_])) return true;
+    if (may_carry(lane, no_more, *queue_[turn_])) return true;
   }
   return false;
 }
@@ -140,8 +142,9 @@ bool Scheduler::left_to_others(uint32_t lane, LaneBits* wake) const {
   }
   if (open < 2) return false;
   // What it holds may be another transfer's, which a GPU keeps: then it is not this one's share.
-  const bool has_its_share = t.plan.chunks.size() > 1 && t.in_flight > 0 &&
-                             lanes_[lane]->held() >= std::max<size_t>(kLeastHeld, left / open / 2);
+  const size_t holds = std::min(lanes_[lane]->held(), t.in_flight);
+  const bool has_its_share =
+      t.plan.chunks.size() > 1 && holds >= std::max<size_t>(kLeastHeld, left / open / 2);
   if (!has_its_share && (left >= open || left > idle)) return false;
   *wake = others;
   return true;

@@ -40,15 +40,17 @@ class Scheduler {
   // Whether asking is worth the lock. Any thread; set before a lane is woken, taken back by who
   // finds nothing.
   bool may_have_work() const { return waiting_.load(std::memory_order_acquire); }
+  // Whether a transfer waits that touches memory of GPUs. Any thread.
+  bool may_have_gpu_work() const { return of_gpus_.load(std::memory_order_relaxed) > 0; }
   // Another number whenever there may be another chunk to get. Any thread.
   uint32_t news() const { return news_.load(std::memory_order_acquire); }
 
   // ---- chunks ----
-  // The next one for this lane, and who else should ask; none that needs a slot of a place of which
-  // the lane has none. False: none now.
-  bool next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits* wake);
-  // Whether the last `next` that found none would have found one, had there been a slot.
-  bool was_starved() const { return was_starved_; }
+  // The next one for this lane, and who else should ask; none of which the lane takes no more now.
+  // False: none now.
+  bool next(uint32_t lane, const NoMoreOf& no_more, ChunkWork* out, LaneBits* wake);
+  // Whether the last `next` that found none would have found one, had the lane taken any.
+  bool all_passed_over() const { return all_passed_over_; }
   // Of a transfer that begins and has no other before it: an idle lane, from `lane` on, that is
   // given a chunk for which it need not come; kNoLane: none.
   uint32_t next_to_deal(const TransferState& transfer, uint32_t lane) const;
@@ -63,9 +65,9 @@ class Scheduler {
   bool has_turn(uint32_t lane, LaneBits* wake);
   void pass_turn() { turn_lane_ = turn_lane_ + 1 < lane_count_ ? turn_lane_ + 1 : 0; }
   bool left_to_others(uint32_t lane, LaneBits* wake) const;
-  static bool may_carry(uint32_t lane, PlaceMask starved, const TransferState& transfer);
-  bool all_starved(uint32_t lane, PlaceMask starved) const;
-  bool find_transfer(uint32_t lane, PlaceMask starved);
+  static bool may_carry(uint32_t lane, const NoMoreOf& no_more, const TransferState& transfer);
+  bool passes_over_all(uint32_t lane, const NoMoreOf& no_more) const;
+  bool find_transfer(uint32_t lane, const NoMoreOf& no_more);
   void leave_queue(size_t at);
 
   const Striping striping_;
@@ -74,10 +76,11 @@ class Scheduler {
   uint32_t turn_lane_ = 0;                             // round robin: whose chunk is next
   std::vector<std::shared_ptr<TransferState>> queue_;  // served in turn, not in order
   size_t turn_ = 0;
-  bool was_starved_ = false;
+  bool all_passed_over_ = false;
   void has_news() { news_.store(news() + 1, std::memory_order_release); }
 
   std::atomic<bool> waiting_{false};
+  std::atomic<uint32_t> of_gpus_{0};  // in the queue
   std::atomic<uint32_t> news_{0};
 };
 

@@ -139,18 +139,18 @@ void Transfers::send_here(PeerLane& first, const LaneList& others, bool is_long)
 
 // ---- the way of a chunk --------------------------------------------------------------------
 
-bool Transfers::next_chunk(uint32_t lane, PlaceMask* starved, const LaneNotices& notices,
+bool Transfers::next_chunk(uint32_t lane, NoMoreOf* no_more, const LaneNotices& notices,
                            ChunkWork* out) {
-  const auto nothing = [starved] {
-    *starved = 0;
+  const auto nothing = [no_more] {
+    *no_more = {};
     return false;
   };
   if (!may_have_chunks()) return nothing();
   PeerLock lock(state_);
   if (!lock->session.up()) return nothing();
   LaneBits wake;
-  const bool found = lock->scheduler.next(lane, *starved, out, &wake);
-  if (!found && !lock->scheduler.was_starved()) *starved = 0;
+  const bool found = lock->scheduler.next(lane, *no_more, out, &wake);
+  if (!found && !lock->scheduler.all_passed_over()) *no_more = {};
   lock.wake(wake);
   if (!found) return false;
   TransferState& t = *out->transfer;

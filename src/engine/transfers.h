@@ -33,11 +33,12 @@ class Transfers {
 
   // ---- from lanes, in their loops ----
   bool may_have_chunks() const { return state_.may_have_chunks(); }
+  bool may_have_gpu_chunks() const { return state_.may_have_gpu_chunks(); }
   // Another number whenever there may be another chunk to get.
   uint32_t chunk_news() const { return state_.chunk_news(); }
-  // `notices`: of that lane. `starved`: of which places it has no slots; none, when it returns, if
-  // that was not the reason why it got nothing.
-  bool next_chunk(uint32_t lane, PlaceMask* starved, const LaneNotices& notices, ChunkWork* out);
+  // `notices`: of that lane. `no_more`: what it does not take; empty, when it returns, if that was
+  // not the reason why it got nothing.
+  bool next_chunk(uint32_t lane, NoMoreOf* no_more, const LaneNotices& notices, ChunkWork* out);
   void settle(const ChunkWork& work, tcpx_code code, const char* who);
   // This post of the transfer ends with that status when nothing of it is under way any more.
   void fail(const std::shared_ptr<TransferState>& transfer, uint64_t post, const Status& status);

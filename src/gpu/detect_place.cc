@@ -24,6 +24,20 @@ cu::Result range_at(const CudaDriver& driver, cu::Pointer at, Range* out) {
   return driver.pointer_get_attributes(std::size(attributes), attributes, values, at);
 }
 
+// Mappings side by side may be told as one range: then other GPUs' may be among them, and each
+// begins at a multiple of this.
+constexpr cu::Pointer kMapping = 2 << 20;
+
+cu::Pointer next_mapping(cu::Pointer at) {
+  return (at / kMapping + 1) * kMapping;
+}
+
+bool ends_as_it_begins(const CudaDriver& driver, const Range& range, cu::Pointer end) {
+  Range last;
+  return range_at(driver, end - 1, &last) == cu::kSuccess && last.type == range.type &&
+         last.device == range.device && last.managed == range.managed;
+}
+
 // Memory that CUDA does not know is the host's, and so is what it has pinned.
 bool is_host(const Range& range) {
   return range.type != cu::kTypeDevice;
@@ -72,7 +86,7 @@ Status detect_place(const void* base, uint64_t length, Place* out) {
     if (here.is_host() && !range.managed) return {};  // CUDA's ranges say nothing about it
     const cu::Pointer next = range.start + range.size;
     if (next <= at) return {};  // it does not say how far it goes
-    at = next;
+    at = ends_as_it_begins(*driver, range, std::min(next, end)) ? next : next_mapping(at);
   }
   return {};
 }

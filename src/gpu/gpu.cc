@@ -24,8 +24,6 @@ constexpr Nanos kLongestOpen = 60 * kSecond;
 // What does not end meanwhile hangs. Lanes have waited for their moves before.
 constexpr Nanos kLongestClose = 2 * kSecond;
 constexpr uint32_t kMostLoops = 64;
-// More slots than a lane's window has chunks are never used.
-constexpr uint32_t kMostSlots = 32;
 
 Status refused(std::string text) {
   return bad_call(TCPX_UNSUPPORTED, std::move(text));
@@ -34,7 +32,7 @@ Status refused(std::string text) {
 }  // namespace
 
 Gpu::Gpu(const CudaDriver& driver, int device, const GpuSettings& settings, const Log& log)
-    : cuda_(driver), device_(device), settings_(settings), log_(log) {}
+    : cuda_(driver), device_(device), settings_(settings), cut_(settings.cut()), log_(log) {}
 
 Gpu::~Gpu() {
   if (thread_.joinable()) thread_.detach();  // it keeps us, so it has ended, or is this one
@@ -75,8 +73,8 @@ Gpu::Part Gpu::take_part(MoveWatcher& watcher) {
   std::lock_guard lock(mu_);
   if (parts_ == settings_.loops) return {};
   Part part;
-  part.of_each = slots_of_each_;
-  part.slots = staging_ + uint64_t{2} * parts_ * slots_of_each_ * settings_.slot;
+  part.of_each = cut_.slots_of_each;
+  part.slots = staging_ + uint64_t{2} * parts_ * cut_.slots_of_each * cut_.slot;
   part.queue = std::make_shared<MoveQueue>(&marks_[parts_], watcher, parts_);
   queues_.push_back(part.queue);
   ++parts_;
@@ -182,12 +180,7 @@ Status Gpu::set_up() {
         return failed("cuStreamCreateWithPriority", r);
     }
   }
-  const uint64_t part = 2 * settings_.slot * settings_.loops;
-  // Enough for a chunk of ours, however large.
-  const uint64_t least = (settings_.chunk + settings_.slot - 1) / settings_.slot;
-  slots_of_each_ = static_cast<uint32_t>(
-      std::max(std::clamp<uint64_t>(settings_.staging / part, 1, kMostSlots), least));
-  const uint64_t bytes = slots_of_each_ * part;
+  const uint64_t bytes = 2 * cut_.slots_of_each * cut_.slot * settings_.loops;
   const unsigned flags = cu::kHostAllocPortable | cu::kHostAllocMapped;
   if (cu::Result r = cuda_.mem_host_alloc(reinterpret_cast<void**>(&staging_), bytes, flags);
       r != cu::kSuccess)
@@ -201,9 +194,10 @@ Status Gpu::set_up() {
   char name[96] = "";
   (void)cuda_.device_get_name(name, sizeof name - 1, handle_);
   description_ = strf(
-      "cuda:{} ({}): {} MiB of pinned staging, {} slots of {} KiB each way for each of {} loops; "
-      "{}",
-      device_, name, bytes >> 20, slots_of_each_, settings_.slot >> 10, settings_.loops,
+      "cuda:{} ({}): {} MiB of pinned staging, {} slots of {} KiB each way for each of {} loops, "
+      "chunks of up to {} KiB; {}",
+      device_, name, bytes >> 20, cut_.slots_of_each, cut_.slot >> 10, settings_.loops,
+      cut_.chunk >> 10,
       no_kernels_.empty() ? strf("kernels with {} blocks", settings_.blocks)
                           : "copy engine only: " + no_kernels_);
   log_.info("{}", description_);

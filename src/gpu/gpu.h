@@ -18,16 +18,19 @@
 #include "gpu/cuda_driver.h"
 #include "gpu/kernels/pieces.h"
 #include "gpu/move_queue.h"
+#include "gpu/staging_cut.h"
 
 namespace tcpx::gpu {
 
 struct GpuSettings {
   uint64_t staging = 64u << 20;  // pinned bytes, both ways together
-  uint64_t slot = 512u << 10;    // bytes
-  uint64_t chunk = 0;            // bytes, the largest of ours
+  uint64_t slot = 0;             // bytes; 0: as large as a chunk
+  uint64_t chunk = 512u << 10;   // bytes, the largest of ours
   uint32_t blocks = 2;           // of a kernel
   Nanos spin = 200 * kMicro;     // of its thread, before it sleeps
   uint32_t loops = 1;            // that share it
+
+  StagingCut cut() const { return {staging, slot, chunk, loops}; }
 };
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
@@ -55,7 +58,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // Nothing of it touches memory any more, and nothing will.
   bool lost() const { return lost_.load(std::memory_order_acquire); }
   std::string lost_why() const;
-  uint64_t slot_bytes() const { return settings_.slot; }
+  uint64_t slot_bytes() const { return cut_.slot; }
+  uint64_t chunk_bytes() const { return cut_.chunk; }
 
   // ---- anybody ----
   // CUDA waits with copies of its own to and from this memory until they are over; without, what a
@@ -102,6 +106,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   const CudaDriver& cuda_;
   const int device_;
   const GpuSettings settings_;
+  const StagingCut cut_;
   const Log log_;
   std::string description_;
 
@@ -116,7 +121,6 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::string no_kernels_;  // why
   uint8_t* staging_ = nullptr;
   Marks* marks_ = nullptr;
-  uint32_t slots_of_each_ = 0;  // per loop and use
 
   std::thread thread_;
   std::mutex mu_;

@@ -1,15 +1,22 @@
 #include "gpu/gpu_mover.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace tcpx::gpu {
 
 namespace {
 
-// A ticket: of which GPU the move is (0: the host's), and its number there.
+// A ticket: of which GPU the move is (0: the host's), and its number there, or which spare it is
+// out of.
 constexpr int kDeviceShift = 48;
-constexpr uint64_t kNumber = (uint64_t{1} << kDeviceShift) - 1;
+constexpr uint64_t kOutOfSpare = uint64_t{1} << (kDeviceShift - 1);
+constexpr uint64_t kNumber = kOutOfSpare - 1;
+// As many jobs as the queue has, half of them each way.
+constexpr size_t kMostChunks = MoveQueue::kJobs / 2;
+// Times the loop's part of the staging: what peers have under way when a GPU stops.
+constexpr uint64_t kMostSpare = 4;
 
 }  // namespace
 
@@ -49,7 +56,8 @@ GpuMover::Part* GpuMover::part_with(const uint8_t* slot, size_t* index) {
 size_t GpuMover::free_slots(SlotUse use, const Place& place) {
   if (place.is_host()) return host_.free_slots(use, place);
   Part* part = part_of(place);
-  return part == nullptr ? 0 : part->free[static_cast<size_t>(use)];
+  if (part == nullptr || part->chunks[static_cast<size_t>(use)] == kMostChunks) return 0;
+  return part->free[static_cast<size_t>(use)];
 }
 
 uint64_t GpuMover::most_bytes(const Place& place) {
@@ -62,8 +70,8 @@ uint64_t GpuMover::most_bytes(const Place& place) {
 // are free, so that the same few are used again and again and stay in the cache.
 uint8_t* GpuMover::take_slot(SlotUse use, uint64_t bytes, const Place& place) {
   if (place.is_host()) return host_.take_slot(use, bytes, place);
+  if (free_slots(use, place) == 0) return nullptr;
   Part* part = part_of(place);
-  if (part == nullptr) return nullptr;
   const uint64_t size = part->gpu->slot_bytes();
   const auto need = static_cast<uint32_t>((bytes + size - 1) / size);
   const size_t begin = use == SlotUse::kSend ? 0 : part->of.of_each, end = begin + part->of.of_each;
@@ -74,6 +82,7 @@ uint8_t* GpuMover::take_slot(SlotUse use, uint64_t bytes, const Place& place) {
     const size_t first = at + 1 - need;
     std::fill_n(part->busy.begin() + static_cast<std::ptrdiff_t>(first), need, true);
     part->taken[first] = need;
+    ++part->chunks[static_cast<size_t>(use)];
     part->free[static_cast<size_t>(use)] -= need;
     return part->of.slots + first * size;
   }
@@ -85,6 +94,7 @@ void GpuMover::give_slot(SlotUse use, uint8_t* slot) {
   Part* part = part_with(slot, &first);
   if (part == nullptr) return host_.give_slot(use, slot);
   const uint32_t count = std::exchange(part->taken[first], 0);
+  --part->chunks[static_cast<size_t>(use)];
   std::fill_n(part->busy.begin() + static_cast<std::ptrdiff_t>(first), count, false);
   part->free[static_cast<size_t>(use)] += count;
 }
@@ -93,12 +103,77 @@ RegionExtent GpuMover::slot_extent(const uint8_t* slot) const {
   return host_.slot_extent(slot);  // of pinned ones no stream asks
 }
 
+// ---- spare memory ----------------------------------------------------------------------------
+
+uint8_t* GpuMover::take_spare(uint64_t bytes, const Place& place) {
+  Part* part = place.is_host() ? nullptr : part_of(place);
+  if (part == nullptr || part->spare_bytes + bytes > kMostSpare * 2 * most_bytes(place))
+    return nullptr;
+  auto spare = std::make_unique<Spare>();
+  if (!spare->memory.allocate(bytes)) return nullptr;
+  spare->bytes = bytes;
+  uint8_t* at = spare->memory.data();
+  auto free = std::find(part->spares.begin(), part->spares.end(), nullptr);
+  if (free != part->spares.end())
+    *free = std::move(spare);
+  else
+    part->spares.push_back(std::move(spare));
+  part->spare_bytes += bytes;
+  return at;
+}
+
+void GpuMover::give_spare(uint8_t* at, const Place& place) {
+  Part& part = *part_of(place);
+  std::unique_ptr<Spare>& spare = part.spares[spare_at(part, at)];
+  part.spare_bytes -= spare->bytes;
+  spare.reset();
+}
+
+size_t GpuMover::spare_at(const Part& part, const uint8_t* at) {
+  size_t index = 0;
+  while (index < part.spares.size() &&
+         (part.spares[index] == nullptr || part.spares[index]->memory.data() != at))
+    ++index;
+  return index;
+}
+
+// With a slot it is a move like any other.
+MoveState GpuMover::look_at_spare(const Place& place, Part& part, Spare& spare, std::string* why) {
+  if (spare.begun) {
+    const MoveState state = look_at(part, spare.number, why);
+    if (state != MoveState::kRunning)
+      give_slot(SlotUse::kReceive, std::exchange(spare.slot, nullptr));
+    return state;
+  }
+  const bool lost = part.gpu->lost();
+  if (!lost && spare.slot == nullptr) {
+    spare.slot = take_slot(SlotUse::kReceive, spare.bytes, place);
+    if (spare.slot == nullptr) return MoveState::kRunning;
+    std::memcpy(spare.slot, spare.memory.data(), spare.bytes);
+  }
+  if (!lost) spare.number = push(part, false, spare.to, spare.slot);
+  spare.begun = true;
+  --part.spares_waiting;
+  return lost ? MoveState::kFailed : MoveState::kRunning;
+}
+
+// ---- moves -----------------------------------------------------------------------------------
+
+uint32_t GpuMover::push(Part& part, bool out, std::span<const iovec> memory, uint8_t* slot) {
+  const uint32_t number = part.of.queue->push(out, memory, slot, now_ns());
+  part.gpu->wake();
+  return number;
+}
+
 uint64_t GpuMover::begin(bool out, std::span<const iovec> memory, const Place& place,
                          uint8_t* slot) {
   Part& part = *part_of(place);
-  const uint64_t number = part.of.queue->push(out, memory, slot, now_ns());
-  part.gpu->wake();
-  return (uint64_t{place.device} + 1) << kDeviceShift | number;
+  const uint64_t device = (uint64_t{place.device} + 1) << kDeviceShift;
+  const size_t index = out || part.spare_bytes == 0 ? part.spares.size() : spare_at(part, slot);
+  if (index == part.spares.size()) return device | push(part, out, memory, slot);
+  part.spares[index]->to = memory;
+  ++part.spares_waiting;
+  return device | kOutOfSpare | index;
 }
 
 uint64_t GpuMover::begin_out(std::span<const iovec> memory, const Place& place, uint8_t* slot) {
@@ -111,12 +186,19 @@ uint64_t GpuMover::begin_in(const uint8_t* slot, std::span<const iovec> memory,
                          : begin(false, memory, place, const_cast<uint8_t*>(slot));
 }
 
+MoveState GpuMover::look_at(Part& part, uint32_t number, std::string* why) {
+  return part.of.queue->look(number, part.gpu->lost(), why);
+}
+
 MoveState GpuMover::look(uint64_t ticket, std::string* why) {
   const uint64_t device = ticket >> kDeviceShift;
   if (device == 0) return host_.look(ticket, why);
-  Part& part = *parts_[device - 1];
-  const MoveState state =
-      part.of.queue->look(static_cast<uint32_t>(ticket & kNumber), part.gpu->lost(), why);
+  const Place place{Place::Kind::kCuda, static_cast<uint16_t>(device - 1)};
+  Part& part = *parts_[place.device];
+  const uint64_t number = ticket & kNumber;
+  const MoveState state = (ticket & kOutOfSpare) != 0
+                              ? look_at_spare(place, part, *part.spares[number], why)
+                              : look_at(part, static_cast<uint32_t>(number), why);
   if (state == MoveState::kFailed && why->empty()) *why = part.gpu->lost_why();
   return state;
 }
@@ -125,6 +207,8 @@ MoveState GpuMover::look(uint64_t ticket, std::string* why) {
 // see here that it sleeps.
 bool GpuMover::tells() {
   if (host_.staged() != 0) return false;
+  for (auto& part : parts_)  // nobody tells of a slot
+    if (part != nullptr && part->spares_waiting > 0) return false;
   for (auto& part : parts_)
     if (part != nullptr && part->of.queue != nullptr) part->gpu->wake();
   return true;

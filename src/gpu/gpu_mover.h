@@ -1,5 +1,8 @@
 // Moves memory of GPUs for one loop, through slots of pinned memory and the GPUs' threads; host
 // memory where it is staged, too.
+//
+// What arrives for a GPU whose slots do not come back goes into spare memory, up to four times the
+// loop's part of the staging, and from there through a slot when there is one.
 #pragma once
 
 #include <memory>
@@ -8,6 +11,7 @@
 #include "gpu/gpu.h"
 #include "memory/host_mover.h"
 #include "memory/mover.h"
+#include "memory/pages.h"
 
 namespace tcpx::gpu {
 
@@ -41,6 +45,8 @@ class GpuMover final : public Mover {
   uint8_t* take_slot(SlotUse use, uint64_t bytes, const Place& place) override;
   void give_slot(SlotUse use, uint8_t* slot) override;
   uint64_t most_bytes(const Place& place) override;
+  uint8_t* take_spare(uint64_t bytes, const Place& place) override;
+  void give_spare(uint8_t* spare, const Place& place) override;
   RegionExtent slot_extent(const uint8_t* slot) const override;
   uint64_t begin_out(std::span<const iovec> memory, const Place& place, uint8_t* slot) override;
   uint64_t begin_in(const uint8_t* slot, std::span<const iovec> memory,
@@ -51,6 +57,15 @@ class GpuMover final : public Mover {
   void tell_nobody() noexcept override;
 
  private:
+  // Memory that stands in for a slot, and its move once it has begun: first it waits for a slot.
+  struct Spare {
+    Pages memory;
+    uint64_t bytes = 0;
+    std::span<const iovec> to;
+    uint8_t* slot = nullptr;
+    bool begun = false;
+    uint32_t number = 0;  // of its move, once it has begun
+  };
   // This loop's part of a GPU.
   struct Part {
     Gpu* gpu = nullptr;
@@ -60,10 +75,18 @@ class GpuMover final : public Mover {
     std::vector<uint32_t> taken;
     std::vector<bool> busy;
     size_t free[2] = {};
+    size_t chunks[2] = {};                       // that have slots
+    std::vector<std::unique_ptr<Spare>> spares;  // null: a free place
+    uint64_t spare_bytes = 0;
+    size_t spares_waiting = 0;
   };
   Part* part_of(const Place& place);
   Part* part_with(const uint8_t* slot, size_t* index);
   uint64_t begin(bool out, std::span<const iovec> memory, const Place& place, uint8_t* slot);
+  static size_t spare_at(const Part& part, const uint8_t* at);  // none: how many there are
+  static uint32_t push(Part& part, bool out, std::span<const iovec> memory, uint8_t* slot);
+  static MoveState look_at(Part& part, uint32_t number, std::string* why);
+  MoveState look_at_spare(const Place& place, Part& part, Spare& spare, std::string* why);
 
   const OpenGpus& gpus_;
   MoveWatcher& watcher_;

@@ -42,14 +42,23 @@ Status GpuMovers::open(uint16_t device, Gpu** out) {
   std::lock_guard lock(mu_);
   *out = open_.at(device);
   if (*out != nullptr) return {};
-  GpuSettings settings = settings_.gpu;
-  settings.loops = std::max(1u, loops_.load());
   std::shared_ptr<Gpu> gpu;
-  if (Status status = Gpu::open(*driver, device, settings, log_, &gpu); !status) return status;
+  if (Status status = Gpu::open(*driver, device, settings(), log_, &gpu); !status) return status;
   *out = gpu.get();
   open_.set(device, gpu.get());
   gpus_.push_back(std::move(gpu));
   return {};
+}
+
+// All loops that share a GPU are there before the first memory is.
+GpuSettings GpuMovers::settings() const {
+  GpuSettings settings = settings_.gpu;
+  settings.loops = std::max(1u, loops_.load());
+  return settings;
+}
+
+uint64_t GpuMovers::most_at_a_time(const Place& place) const {
+  return place.is_host() ? Movers::most_at_a_time(place) : settings().cut().chunk;
 }
 
 std::unique_ptr<Mover> GpuMovers::make(MoverFor use, MoveWatcher& watcher) {

@@ -22,11 +22,13 @@ class GpuMovers final : public Movers {
   ~GpuMovers() override;
 
   Status admit(const void* base, uint64_t length, const Place& place) override;
+  uint64_t most_at_a_time(const Place& place) const override;
   std::unique_ptr<Mover> make(MoverFor use, MoveWatcher& watcher) override;
   std::vector<std::string> describe() const;  // a line per GPU
 
  private:
   Status open(uint16_t device, Gpu** out);
+  GpuSettings settings() const;
 
   const Settings settings_;
   const Log log_;

@@ -67,6 +67,11 @@ class Mover {
   // What a slot holds at the most: a chunk of more never gets one.
   virtual uint64_t most_bytes(const Place&) { return UINT64_MAX; }
   virtual void give_slot(SlotUse use, uint8_t* slot) = 0;
+  // Ordinary memory to receive one chunk into, where slots of its place do not come back; nullptr:
+  // there is none. begin_in takes it as it takes a slot, and copies it through one when there is
+  // one. So a copy more, and for a while only.
+  virtual uint8_t* take_spare(uint64_t, const Place&) { return nullptr; }
+  virtual void give_spare(uint8_t*, const Place&) {}
   virtual Place slot_place() const { return {}; }
   // What to register with a plugin so that it reaches the slot: whole pages, perhaps of other slots
   // too, that stay as long as the mover. The id is smaller than any region's.
@@ -103,6 +108,8 @@ class Movers {
   // Memory that is about to be registered, or is there again: makes ready to move it, or says why
   // it cannot be moved.
   virtual Status admit(const void* base, uint64_t length, const Place& place) = 0;
+  // The longest chunk of memory of this place, whatever a peer would like.
+  virtual uint64_t most_at_a_time(const Place&) const { return UINT64_MAX; }
   // kStreams: null where lanes reach all that is served by themselves.
   // `watcher` outlives the mover.
   virtual std::unique_ptr<Mover> make(MoverFor use, MoveWatcher& watcher) = 0;

@@ -30,6 +30,8 @@ inline constexpr uint16_t kMostDevices = 63;
 inline PlaceMask mask_of(const Place& place) {
   return place.is_host() ? kHostBit : PlaceMask{2} << place.device;
 }
+// Those of GPUs.
+inline constexpr PlaceMask kGpuBits = ~kHostBit;
 // The one whose bit is the lowest.
 inline Place first_of(PlaceMask mask) {
   const int bit = std::countr_zero(mask);

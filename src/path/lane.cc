@@ -46,6 +46,7 @@ void RxChunk::reset() {
   place = {};
   refusal = TCPX_OK;
   slot = nullptr;
+  spare = false;
   move = 0;
   copied = 0;
   message = {};

@@ -91,6 +91,7 @@ struct RxChunk {
   PartRegions regions;          // that the landing lies in
   tcpx_code refusal = TCPX_OK;  // why it is dropped, or was not to be used when all was there
   uint8_t* slot = nullptr;      // staged: where it lands
+  bool spare = false;           // that is none, but a mover's spare memory
   uint64_t move = 0;            // ticket of kPlacing
   uint64_t copied = 0;          // bytes that were copied once more on their way in
   MessageBytes message;         // payload of a notification, as far as it has come

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "wire/bytes.h"
+#include "wire/frame.h"
 #include "wire/mac.h"
 
 // Connection info, 96 + name + 20 x addresses bytes    Region description, 80 bytes
@@ -210,6 +211,7 @@ std::array<uint8_t, kRegionDescriptionBytes> encode_region(const RegionDescripti
   put<40>(out, region.access);
   put<44>(out, region.memory);
   put<46>(out, region.device);
+  put<48>(out, region.chunk_bytes);
   Digest digest;
   if (!sha256(out.first<kRegionCheckedBytes>(), &digest)) return {};
   std::copy_n(digest.begin(), kRegionCheckBytes, bytes.begin() + kRegionCheckedBytes);
@@ -246,7 +248,8 @@ Status decode_region(std::span<const uint8_t> in, RegionDescription* out) {
   region.access = get<uint32_t, 40>(bytes);
   region.memory = get<uint16_t, 44>(bytes);
   region.device = get<uint16_t, 46>(bytes);
-  if (get<uint16_t, 6>(bytes) != 0 || !zero_at<48, 16>(bytes)) {
+  region.chunk_bytes = get<uint64_t, 48>(bytes);
+  if (get<uint16_t, 6>(bytes) != 0 || !zero_at<56, 8>(bytes)) {
     return changed("has reserved bytes set");
   }
   if ((region.access & ~(TCPX_REMOTE_READ | TCPX_REMOTE_WRITE)) != 0) {
@@ -256,6 +259,11 @@ Status decode_region(std::span<const uint8_t> in, RegionDescription* out) {
       (region.memory == TCPX_MEMORY_HOST && region.device != 0)) {
     return changed("names a place that does not exist");
   }
+  const bool in_bounds =
+      region.memory == TCPX_MEMORY_HOST
+          ? region.chunk_bytes == 0
+          : region.chunk_bytes >= kMinChunkBytes && region.chunk_bytes <= kMaxChunkBytes;
+  if (!in_bounds) return changed("has chunks of a size that there is not");
   *out = region;
   return {};
 }

@@ -53,6 +53,7 @@ struct RegionDescription {
   uint32_t access = 0;
   uint16_t memory = TCPX_MEMORY_HOST;
   uint16_t device = 0;
+  uint64_t chunk_bytes = 0;  // of a GPU's: the longest chunk, kMinChunkBytes..kMaxChunkBytes
   bool operator==(const RegionDescription&) const = default;
 };
 

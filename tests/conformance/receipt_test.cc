@@ -41,14 +41,20 @@ TEST_P(Receipts, FieldsAddUp) {
     EXPECT_EQ(receipt.bytes, length);
     EXPECT_EQ(receipt.pieces, 1u);
     EXPECT_EQ(receipt.runs, 1u);
-    EXPECT_EQ(receipt.chunks, 11u) << "ten whole ones and the rest";
+    // Ten whole ones and the rest, unless the GPUs of this row take shorter ones.
+    const uint64_t most = remote.remote.chunk_bytes;
+    const uint64_t chunk = most == 0 ? row().chunk : std::min(most, row().chunk);
+    EXPECT_EQ(receipt.chunks, (length + chunk - 1) / chunk);
+    EXPECT_GE(receipt.chunks, 11u);
     EXPECT_EQ(receipt.retries, 0u);
     EXPECT_EQ(receipt.lanes_lost, 0u);
     EXPECT_GE(receipt.lanes_used, 1u);
     EXPECT_LE(receipt.lanes_used, row().lanes);
     EXPECT_EQ(receipt.peer_generation, info.generation);
-    if (row().name == "tcp_host_staged" || row().memory == "cuda")
+    if (row().name == "tcp_host_staged" || (row().memory == "cuda" && op == TCPX_WRITE))
       EXPECT_EQ(receipt.staging_copies, length);
+    else if (row().memory == "cuda")  // once more what found no slot in time
+      EXPECT_TRUE(receipt.staging_copies >= length && receipt.staging_copies <= 2 * length);
     else if (row().name == "net_host_staged")  // unpacked into a slot, and from there into place
       EXPECT_EQ(receipt.staging_copies, op == TCPX_READ ? 2 * length : length);
     else if (op == TCPX_READ)

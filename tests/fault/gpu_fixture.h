@@ -37,11 +37,13 @@ class GpuFault : public ::testing::Test {
   }
 
   // Memory of these kinds, all of it prepared, and host memory beside it that must not notice.
-  void start(const std::string& kind_a, const std::string& kind_b, const Options& more = {}) {
+  void start(const std::string& kind_a, const std::string& kind_b, const Options& more = {},
+             const Options& more_b = {}) {
     pair.emplace(fault_options(merged(more, {{"lanes", "2"},
                                              {"chunk_bytes", "256K"},
                                              {"peer_timeout", time_option(10'000)},
-                                             {"lane_timeout", time_option(5'000)}})));
+                                             {"lane_timeout", time_option(5'000)}})),
+                 more_b);
     pair->memory_a = make_local(pair->a, kBytes, 0, 1, kind_a);
     pair->memory_b = make_local(pair->b, kBytes, kReadWrite, 2, kind_b);
     pair->remote_b = describe(pair->b, pair->memory_b.region);

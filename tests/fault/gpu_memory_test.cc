@@ -12,7 +12,9 @@ class VmmMemory {
  public:
   static constexpr uint64_t kChunk = 2 << 20;
 
-  explicit VmmMemory(size_t chunks, int device = 0) : size_(chunks * kChunk), device_(device) {
+  // `devices`: whose each chunk is, where they are of several.
+  explicit VmmMemory(size_t chunks, int device = 0, std::vector<int> devices = {})
+      : size_(chunks * kChunk), device_(device), devices_(std::move(devices)) {
     CudaScope scope(device);
     check("cuMemAddressReserve",
           cuda().function<int(uint64_t*, size_t, size_t, uint64_t, uint64_t)>(
@@ -50,8 +52,9 @@ class VmmMemory {
   };
   void check(const char* what, int code) { cuda().check(code, what); }
   void map(size_t i) {
-    const Properties properties{1, 0, {1, device_}, nullptr, {}};
-    const Access access{{1, device_}, 3};
+    const int device = devices_.empty() ? device_ : devices_[i];
+    const Properties properties{1, 0, {1, device}, nullptr, {}};
+    const Access access{{1, device}, 3};
     const uint64_t at = base_ + i * kChunk;
     handles_.push_back(0);
     check("cuMemCreate", cuda().function<int(uint64_t*, size_t, const Properties*, uint64_t)>(
@@ -64,6 +67,7 @@ class VmmMemory {
 
   uint64_t base_ = 0, size_;
   int device_;
+  std::vector<int> devices_;
   std::vector<uint64_t> handles_;
 };
 
@@ -162,8 +166,64 @@ TEST_F(GpuFault, VirtualMemoryOfManyChunksAndOddBorders) {
   ASSERT_TRUE(succeeded(pair->b.deregister(region)));
 }
 
-TEST_F(GpuFault, ARangeWithAHoleIsRefused) {
-  start("host", "host");
+// Whether an address tells its allocation alone or all that is mapped beside it.
+class GpuRanges : public GpuFault, public ::testing::WithParamInterface<bool> {
+ protected:
+  void start_here() {
+    start("host", "host");
+    plan(strf("neighbours_are_one:{}", GetParam() ? 1 : 0));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, GpuRanges, ::testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "ToldWithNeighbours" : "ToldOneByOne");
+});
+
+TEST_P(GpuRanges, OfManyAllocationsAreTaken) {
+  start_here();
+  VmmMemory memory(5);
+  tcpx_region region = 0;
+  for (uint64_t at : {uint64_t{0}, uint64_t{77}, VmmMemory::kChunk, 3 * VmmMemory::kChunk - 1}) {
+    ASSERT_TRUE(succeeded(pair->a.register_memory(reinterpret_cast<void*>(memory.address() + at),
+                                                  memory.size() - at, 0, &region)));
+    EXPECT_EQ(describe(pair->a, region).memory, TCPX_MEMORY_CUDA);
+    ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+    ASSERT_TRUE(succeeded(pair->a.register_memory(memory.pointer(), at + 1, 0, &region)));
+    ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+  }
+}
+
+TEST_P(GpuRanges, OfTwoGpusAreRefused) {
+  start_here();
+  VmmMemory memory(4, 0, {0, 0, 0, 1});
+  tcpx_region region = 0;
+  Result result = pair->a.register_memory(reinterpret_cast<void*>(memory.address() + 5),
+                                          memory.size() - 5, 0, &region);
+  EXPECT_EQ(result.code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_NE(result.text().find(strf("cuda:1 from byte {} of", 3 * VmmMemory::kChunk - 5)),
+            std::string::npos)
+      << result.text();
+  ASSERT_TRUE(
+      succeeded(pair->a.register_memory(memory.pointer(), 3 * VmmMemory::kChunk, 0, &region)));
+  EXPECT_EQ(describe(pair->a, region).device, 0);
+  ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+  ASSERT_TRUE(succeeded(
+      pair->a.register_memory(reinterpret_cast<void*>(memory.address() + 3 * VmmMemory::kChunk),
+                              VmmMemory::kChunk, 0, &region)));
+  EXPECT_EQ(describe(pair->a, region).device, 1);
+  ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+}
+
+// No call of ours leaves it to the driver which context it is for.
+TEST_F(GpuFault, EveryCallHasItsContext) {
+  plan("any_context:1");
+  fake_cuda()->reset_counters();
+  start("cuda", "cuda:1");
+  expect_works("with a driver that finds a context by itself");
+  EXPECT_EQ(fake_cuda()->calls_without_context(), 0u);
+}
+
+TEST_P(GpuRanges, WithAHoleAreRefused) {
+  start_here();
   VmmMemory memory(3);
   memory.unmap(1);
   tcpx_region region = 0;
@@ -184,6 +244,42 @@ TEST_F(GpuFault, MemoryOfAnotherGpuThanItIsSaidToBeIsRefused) {
   EXPECT_EQ(result.code(), TCPX_INVALID_ARGUMENT);
   EXPECT_NE(result.text().find("cuda:0"), std::string::npos) << result.text();
   EXPECT_EQ(cuda_counts()->contexts_made(1), contexts);
+}
+
+// ---- chunks and slots of all sizes -----------------------------------------------------------
+
+// Whoever asks cuts by what the owner of the memory takes at a time, and by its own slots.
+TEST_F(GpuFault, ChunksAreAsShortAsEitherSideNeeds) {
+  const Options large = {{"chunk_bytes", "16M"}, {"gpu_staging", "256M"}, {"io_threads", "1"}},
+                small = {{"chunk_bytes", "64K"}, {"gpu_staging", "1M"}, {"io_threads", "2"}},
+                cramped = {{"chunk_bytes", "16M"}, {"gpu_staging", "1M"}, {"io_threads", "8"}},
+                pieces = {{"chunk_bytes", "1M"}, {"gpu_slot", "5000"}, {"io_threads", "1"}};
+  for (const Options& a : {large, small, cramped, pieces})
+    for (const Options& b : {large, small, cramped, pieces}) {
+      SCOPED_TRACE(strf("{} {} with {} {}", a[0].second, a[1].second, b[0].second, b[1].second));
+      start("cuda", "cuda:1", a, b);
+      if (HasFailure()) return;
+      pair.reset();
+    }
+}
+
+TEST_F(GpuFault, ThePinnedStagingIsNotMoreThanWasGiven) {
+  constexpr uint64_t kMarks = 64 << 10;
+  for (const char* chunk : {"4K", "512K", "16M"})
+    for (const char* slot : {"0", "1", "4K", "100K", "16M"})
+      for (const char* threads : {"1", "3", "16"}) {
+        SCOPED_TRACE(strf("chunk {} slot {} threads {}", chunk, slot, threads));
+        const uint64_t before = fake_cuda()->host_bytes();
+        Engine engine = make_engine(fault_options({{"chunk_bytes", chunk},
+                                                   {"gpu_slot", slot},
+                                                   {"gpu_staging", "1M"},
+                                                   {"io_threads", threads}}));
+        Local local = make_local(engine, kPiece, 0, 1, "cuda");
+        EXPECT_LE(fake_cuda()->host_bytes() - before, (1u << 20) + kMarks);
+        const tcpx_remote_region told = describe(engine, local.region);
+        EXPECT_GE(told.chunk_bytes, 4096u);
+        EXPECT_LE(told.chunk_bytes, uint64_t{1} << 20);
+      }
 }
 
 TEST_F(GpuFault, AChildOfForkHasAnEngineForHostMemoryAndTheParentGoesOn) {

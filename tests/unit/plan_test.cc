@@ -144,6 +144,39 @@ TEST_F(PlanTest, PartsKnowTheirRegions) {
   EXPECT_GT(seen, 200u);
 }
 
+// What the owner takes at a time counts for its memory, what we can move for ours.
+TEST_F(PlanTest, ChunksAreAsShortAsBothSidesNeed) {
+  struct FewSlots : Movers {
+    Status admit(const void*, uint64_t, const Place&) override { return {}; }
+    std::unique_ptr<Mover> make(MoverFor, MoveWatcher&) override { return nullptr; }
+    uint64_t most_at_a_time(const Place& place) const override {
+      return place.is_host() ? UINT64_MAX : 8192;
+    }
+  } movers;
+  uint64_t device = 0;
+  ASSERT_TRUE(table_.add({memory_.data(), 40'000, 0, {Place::Kind::kCuda, 3}}, &device).ok());
+  tcpx_remote_region far = remote_, forged = remote_;
+  far.memory = forged.memory = TCPX_MEMORY_CUDA;
+  far.chunk_bytes = 4096;
+  forged.chunk_bytes = 1;
+  const auto longest = [&](uint64_t local, const tcpx_remote_region& remote) {
+    locals_ = {{local, 0, 40'000}};
+    remotes_ = {{&remote, 0, 40'000}};
+    Plan plan;
+    EXPECT_TRUE(make_plan({TCPX_WRITE, locals_, remotes_, nullptr, 16384, &movers}, table_, &plan));
+    EXPECT_EQ(moves(plan, memory_.data()).size(), 40'000u);
+    EXPECT_EQ(plan.touches_gpus, local != local_ || remote.memory != TCPX_MEMORY_HOST);
+    uint64_t most = 0;
+    for (const Chunk& chunk : plan.chunks) most = std::max(most, chunk.bytes);
+    return most;
+  };
+  EXPECT_EQ(longest(local_, remote_), 16384u);
+  EXPECT_EQ(longest(device, remote_), 8192u);
+  EXPECT_EQ(longest(local_, far), 4096u);
+  EXPECT_EQ(longest(device, far), 4096u);
+  EXPECT_EQ(longest(local_, forged), 4096u) << "nobody makes us plan byte by byte";
+}
+
 TEST_F(PlanTest, NothingToMoveHasAPlaceToo) {
   remote_.memory = TCPX_MEMORY_CUDA;
   remote_.device = 2;

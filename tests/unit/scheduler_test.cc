@@ -33,7 +33,7 @@ std::shared_ptr<TransferState> posted(uint32_t chunks, LaneBits lanes = LaneBits
 int ask(Scheduler& scheduler, Lanes& lanes, uint32_t lane, LaneBits* wake = nullptr) {
   ChunkWork work;
   LaneBits ignored;
-  if (!scheduler.next(lane, 0, &work, wake != nullptr ? wake : &ignored)) return -1;
+  if (!scheduler.next(lane, {}, &work, wake != nullptr ? wake : &ignored)) return -1;
   lanes.loads[lane].in_flight.fetch_add(1);
   return static_cast<int>(work.chunk);
 }
@@ -93,14 +93,14 @@ TEST(Scheduler, WhatNeedsASlotWaitsForOneAndHoldsUpNobody) {
   LaneBits wake;
   int others = 0;
   const uint32_t news = scheduler.news();
-  while (scheduler.next(0, mask_of(gpu), &work, &wake)) {
+  while (scheduler.next(0, {.slots = mask_of(gpu)}, &work, &wake)) {
     EXPECT_NE(work.transfer, of_gpu);
     ++others;
   }
   EXPECT_EQ(others, 2);
   EXPECT_EQ(scheduler.news(), news + 2) << "one for each that was handed out, none for a refusal";
-  EXPECT_FALSE(scheduler.next(0, mask_of(gpu), &work, &wake));
-  ASSERT_TRUE(scheduler.next(1, mask_of({Place::Kind::kCuda, 2}), &work, &wake));
+  EXPECT_FALSE(scheduler.next(0, {.slots = mask_of(gpu)}, &work, &wake));
+  ASSERT_TRUE(scheduler.next(1, {.slots = mask_of({Place::Kind::kCuda, 2})}, &work, &wake));
   EXPECT_EQ(work.transfer, of_gpu);
 }
 
@@ -110,11 +110,11 @@ TEST(Scheduler, ChunksKnowWhetherOtherLanesCarryPartsToo) {
   ChunkWork work;
   LaneBits wake;
   scheduler.add(posted(2, LaneBits::only(1)));
-  ASSERT_TRUE(scheduler.next(1, 0, &work, &wake));
+  ASSERT_TRUE(scheduler.next(1, {}, &work, &wake));
   EXPECT_FALSE(work.shared);
   scheduler.remove_all();
   scheduler.add(posted(2));
-  ASSERT_TRUE(scheduler.next(0, 0, &work, &wake));
+  ASSERT_TRUE(scheduler.next(0, {}, &work, &wake));
   EXPECT_TRUE(work.shared);
 }
 
@@ -208,8 +208,8 @@ TEST(Scheduler, WhatComesBackGoesAgain) {
   scheduler.add(transfer);
   ChunkWork first, second;
   LaneBits wake;
-  ASSERT_TRUE(scheduler.next(0, 0, &first, &wake));
-  ASSERT_TRUE(scheduler.next(0, 0, &second, &wake));
+  ASSERT_TRUE(scheduler.next(0, {}, &first, &wake));
+  ASSERT_TRUE(scheduler.next(0, {}, &second, &wake));
   EXPECT_TRUE(scheduler.empty());
   scheduler.take_back(second, 0);  // it never left: as if it had not been handed out
   EXPECT_EQ(transfer->retries, 0u);
@@ -230,11 +230,11 @@ TEST(Scheduler, WhatFailsIsNotHandedOut) {
   scheduler.add(transfer);
   ChunkWork work;
   LaneBits wake;
-  ASSERT_TRUE(scheduler.next(0, 0, &work, &wake));
+  ASSERT_TRUE(scheduler.next(0, {}, &work, &wake));
   scheduler.remove(*transfer);
   transfer->stage.step(TransferState::Stage::kFailing);
   scheduler.send_again(work);  // its lane is lost meanwhile
-  EXPECT_FALSE(scheduler.next(0, 0, &work, &wake));
+  EXPECT_FALSE(scheduler.next(0, {}, &work, &wake));
   EXPECT_FALSE(transfer->queued);
 }
 

@@ -206,7 +206,8 @@ TEST(WireConnectionInfo, ARightCheckDoesNotMakeBadFieldsGood) {
 RegionDescription some_region() {
   return {counting_from<16>(1), 0x0000000900000007,
           0x123456789a,         TCPX_REMOTE_READ | TCPX_REMOTE_WRITE,
-          TCPX_MEMORY_CUDA,     0x0506};
+          TCPX_MEMORY_CUDA,     0x0506,
+          0x00000a0b0c};
 }
 
 Status decode_it(std::span<const uint8_t> bytes) {
@@ -221,13 +222,13 @@ Status decode_it(std::span<const uint8_t> bytes) {
 TEST(WireRegionGolden, Description) {
   EXPECT_EQ(to_hex(encode_region(some_region())),
             "54435052020000000102030405060708090a0b0c0d0e0f100700000009000000"
-            "9a78563412000000030000000100060500000000000000000000000000000000"
-            "4ad45618c5eb695167a49acd9ec1efc2");
+            "9a7856341200000003000000010006050c0b0a00000000000000000000000000"
+            "f1134dc3659f7fc2749993b433b6b80d");
 }
 
 TEST(WireRegion, ComesBack) {
   RegionDescription extreme = {counting_from<16>(0xf8), UINT64_MAX, UINT64_MAX, 0,
-                               TCPX_MEMORY_CUDA,        UINT16_MAX};
+                               TCPX_MEMORY_CUDA,        UINT16_MAX, 16 << 20};
   for (const RegionDescription& region : {some_region(), extreme, RegionDescription{}}) {
     RegionDescription back;
     ASSERT_TRUE(decode_region(encode_region(region), &back).ok());
@@ -269,8 +270,8 @@ TEST(WireRegion, CodesSayWhatIsWrong) {
 
 TEST(WireRegion, ARightCheckDoesNotMakeBadFieldsGood) {
   const std::pair<size_t, const char*> cases[] = {
-      {6, "reserved"}, {7, "reserved"}, {48, "reserved"}, {63, "reserved"},
-      {41, "access"},  {45, "place"},   {44, "place"}};
+      {6, "reserved"}, {7, "reserved"}, {56, "reserved"}, {63, "reserved"},
+      {51, "chunks"},  {41, "access"},  {45, "place"},    {44, "place"}};
   for (const auto& [offset, text] : cases) {
     auto bytes = encode_region(some_region());
     bytes[offset] = offset == 44 ? 0 : 1;  // host memory has no device

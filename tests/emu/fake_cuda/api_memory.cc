@@ -153,7 +153,7 @@ FAKE_CUDA_API cuMemHostGetDevicePointer_v2(uint64_t* device, void* memory, unsig
 FAKE_CUDA_API cuMemGetAddressRange_v2(uint64_t* start, size_t* size, uint64_t address) {
   FAKE_CUDA_CALL(kContext);
   Range range;
-  if (!find_range(address, &range)) return kNotFound;
+  if (!told_range(address, &range)) return kNotFound;
   if (start != nullptr) *start = range.start;
   if (size != nullptr) *size = range.size;
   return kSuccess;
@@ -161,14 +161,14 @@ FAKE_CUDA_API cuMemGetAddressRange_v2(uint64_t* start, size_t* size, uint64_t ad
 FAKE_CUDA_API cuPointerGetAttribute(void* out, int attribute, uint64_t address) {
   FAKE_CUDA_CALL(kInit);
   Range range;
-  if (out == nullptr || !find_range(address, &range)) return kInvalidValue;
+  if (out == nullptr || !told_range(address, &range)) return kInvalidValue;
   return attribute_of(attribute, address, &range, out);
 }
 FAKE_CUDA_API cuPointerGetAttributes(unsigned count, int* attributes, void** values,
                                      uint64_t address) {
   FAKE_CUDA_CALL(kInit);
   Range range;
-  const bool known = find_range(address, &range);
+  const bool known = told_range(address, &range);
   for (unsigned i = 0; i < count; ++i)
     if (int code = attribute_of(attributes[i], address, known ? &range : nullptr, values[i]))
       return code;

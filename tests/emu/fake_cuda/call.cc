@@ -65,6 +65,10 @@ int Call::check(Needs needs) {
   if (needs == Needs::kNothing) return 0;
   if (!is_initialized()) return kNotInitialized;
   if (needs == Needs::kInit) return 0;
+  if (context == nullptr) {
+    if (!is_aside()) count_call_without_context();
+    context = takes_any_context() ? device_at(0)->primary : nullptr;
+  }
   return context == nullptr ? static_cast<int>(kInvalidContext) : context->code();
 }
 

@@ -49,6 +49,7 @@ struct Counters {
   std::mutex mutex;
   std::map<std::string, Function> functions;
   std::map<pid_t, uint64_t> legacy, pageable;
+  uint64_t without_context = 0;
 };
 Counters& counters() {
   static auto& all = *new Counters;
@@ -93,6 +94,16 @@ void count_legacy_stream() {
   if (!t_aside) ++counters().legacy[this_thread()];
 }
 
+void count_call_without_context() {
+  std::lock_guard lock(counters().mutex);
+  ++counters().without_context;
+}
+
+uint64_t calls_without_context() {
+  std::lock_guard lock(counters().mutex);
+  return counters().without_context;
+}
+
 void count_pageable_wait() {
   std::lock_guard lock(counters().mutex);
   if (!t_aside) ++counters().pageable[this_thread()];
@@ -111,6 +122,7 @@ void reset_counters() {
   for (auto& [name, function] : c.functions) function.by_thread.clear();
   c.legacy.clear();
   c.pageable.clear();
+  c.without_context = 0;
 }
 
 uint64_t calls(const char* name, pid_t thread) {

@@ -142,6 +142,24 @@ bool find_range(uint64_t address, Range* out) {
   return found != nullptr;
 }
 
+// All that is mapped in a row, whoever made it.
+bool told_range(uint64_t address, Range* out) {
+  MemoryReader reader;
+  const Range* found = range_at(address);
+  if (found == nullptr) return false;
+  *out = *found;
+  if (found->kind != Kind::kMapped || !neighbours_are_one()) return true;
+  const auto mapped = [](const Range* range) {
+    return range != nullptr && range->kind == Kind::kMapped;
+  };
+  uint64_t start = found->start, end = found->end();
+  for (const Range* at; mapped(at = range_at(start - 1));) start = at->start;
+  for (const Range* at; mapped(at = range_at(end));) end = at->end();
+  out->start = start;
+  out->size = end - start;
+  return true;
+}
+
 uint8_t* view_of(uint64_t address, size_t size, int device, Touch touch) {
   MemoryReader reader;
   const Range* first = range_at(address);

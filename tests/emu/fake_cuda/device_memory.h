@@ -44,6 +44,8 @@ inline constexpr int kAnyDevice = -1;
 
 // One range by any address in it.
 bool find_range(uint64_t address, Range* out);
+// The same as the driver tells it: with its neighbours, if the plan says so.
+bool told_range(uint64_t address, Range* out);
 // All of [address, address + size), which may be in several mappings that follow each other; null:
 // some of it is not known, or not to be touched by the device (kAnyDevice: a copy engine).
 uint8_t* view_of(uint64_t address, size_t size, int device, Touch touch);

@@ -49,7 +49,9 @@ struct FakeCuda {
   //   hang:N                 that asynchronous copy does not end until release()
   //   copy_us:US  kernel_us:US  write_us:US     what an operation takes, each (0: as ever)
   //   hold_kernels:MS        no kernel starts for so long; 0: until release()
-  //   one_by_one:1           operations of all streams are ordered as ThreadSanitizer sees it;
+  //   neighbours_are_one:1   an address of mapped memory tells a range with what is mapped beside
+  //   it any_context:1          a call without a current context takes the first device's primary
+  //   one one_by_one:1           operations of all streams are ordered as ThreadSanitizer sees it;
   //   stays device_memory:BYTES  host_memory:BYTES    no more than that can be allocated (pinned)
   bool (*plan)(const char* entries);
   void (*clear_plan)();  // hung copies and held kernels stay so
@@ -59,6 +61,8 @@ struct FakeCuda {
   // The device's primary context is lost.
   void (*lose_context)(int device, int code);
 
+  // That needed a context and had none, whatever came of it, since the counters were reset.
+  uint64_t (*calls_without_context)();
   // Operations that were handed over and are neither done nor dropped; -1: of all devices.
   uint64_t (*pending)(int device);
   // Bytes that are allocated; host: pinned ones.

@@ -29,7 +29,7 @@ struct Plan {
   std::vector<uint64_t> hangs;  // how many copies from now
   std::atomic<uint64_t> hung{0}, released{0};
   std::atomic<int64_t> kernels_held_until{0};
-  std::atomic<bool> one_by_one{false};
+  std::atomic<bool> one_by_one{false}, neighbours{false}, any_context{false};
   std::atomic<int64_t> takes_ns[4] = {};
   std::atomic<uint64_t> device_memory{UINT64_MAX}, host_memory{UINT64_MAX};
 };
@@ -79,6 +79,8 @@ bool add_value(const std::string& what, uint64_t n) {
   if (what == "copy_us") return set_us(OpKind::kCopy, n), true;
   if (what == "kernel_us") return set_us(OpKind::kKernel, n), true;
   if (what == "write_us") return set_us(OpKind::kWrite, n), true;
+  if (what == "neighbours_are_one") return plan().neighbours = n != 0, true;
+  if (what == "any_context") return plan().any_context = n != 0, true;
   if (what == "one_by_one") return plan().one_by_one = n != 0, true;
   if (what == "device_memory") return plan().device_memory = n, true;
   if (what == "host_memory") return plan().host_memory = n, true;
@@ -125,6 +127,7 @@ void clear_plan() {
   p.hangs.clear();
   for (auto& takes : p.takes_ns) takes = 0;
   p.device_memory = p.host_memory = UINT64_MAX;
+  p.neighbours = p.any_context = false;
 }
 
 void release_plan() {
@@ -160,6 +163,14 @@ uint64_t planned_hang() {
 
 bool hang_is_over(uint64_t ticket) {
   return ticket <= plan().released.load(std::memory_order_relaxed);
+}
+
+bool neighbours_are_one() {
+  return plan().neighbours.load(std::memory_order_relaxed);
+}
+
+bool takes_any_context() {
+  return plan().any_context.load(std::memory_order_relaxed);
 }
 
 bool is_one_by_one() {

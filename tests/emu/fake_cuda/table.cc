@@ -105,6 +105,7 @@ const FakeCuda fakeCuda = {
     release_plan,
     hold_driver_lock,
     lose_context,
+    calls_without_context,
     [](int device) {
       std::lock_guard lock(driver_lock());
       return pending(device);
