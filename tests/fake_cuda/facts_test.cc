@@ -51,7 +51,7 @@ TEST_F(Facts, OrOneIsFound) {
   ASSERT_EQ(cu("cuDevicePrimaryCtxRetain", &popped, 0), 0);
   ASSERT_TRUE(fake_cuda()->plan("any_context:1"));
   ASSERT_EQ(cu("cuCtxPopCurrent_v2", &popped), 0);
-  fake_cuda()->reset_counters();
+  cuda_counts()->reset_counters();
   EXPECT_EQ(cu("cuMemcpyDtoHAsync_v2", pinned, memory, 10, stream), 0);
   EXPECT_EQ(cu("cuMemGetInfo_v2", &free, &all), 0);
   EXPECT_EQ(fake_cuda()->calls_without_context(), 2u);

@@ -216,7 +216,7 @@ TEST_P(GpuRanges, OfTwoGpusAreRefused) {
 // No call of ours leaves it to the driver which context it is for.
 TEST_F(GpuFault, EveryCallHasItsContext) {
   plan("any_context:1");
-  fake_cuda()->reset_counters();
+  cuda_counts()->reset_counters();
   start("cuda", "cuda:1");
   expect_works("with a driver that finds a context by itself");
   EXPECT_EQ(fake_cuda()->calls_without_context(), 0u);
