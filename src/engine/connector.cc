@@ -67,7 +67,7 @@ void Connector::or_give_up(F&& f) noexcept {
     f();
   } catch (...) {
     finished_ = true;
-    peer_->fail(caught(TCPX_BLAST_PEER).code());
+    peer_->ending().fail(caught(TCPX_BLAST_PEER).code());
   }
 }
 
@@ -199,7 +199,7 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
   peer_->established({handshake.challenge().uid, welcome.session, options().chunk_bytes,
                       std::min(welcome.window, options().window), handshake.session_key()},
                      welcome.name);
-  peer_->start_epochs(welcome.epoch, handshake.hello().epoch);
+  peer_->epochs().start(welcome.epoch, handshake.hello().epoch);
   if (Status adopted = host_.paths.adopt_lane(*peer_, 0, handshake); !adopted)
     return give_up(adopted);
   join_lanes(welcome, first);
@@ -272,7 +272,7 @@ void Connector::settle() {
 
 void Connector::give_up(const Status& status) {
   finished_ = true;
-  peer_->end(status);
+  peer_->ending().begin(status);
 }
 
 }  // namespace tcpx

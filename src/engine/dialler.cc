@@ -40,7 +40,7 @@ Status Dialler::start(ConnectTarget target, uint64_t* id) {
   std::shared_ptr<Peer> peer = peers_.add(false);
   try {
     host_.service.defer([this, peer, target = std::move(target)]() mutable {
-      peer->or_fail([&] {
+      peer->ending().or_fail([&] {
         auto connector = std::make_shared<Connector>(host_, peer, std::move(target));
         connectors_.push_back(connector);
         connector->start();

@@ -18,7 +18,7 @@ Nanos EngineCore::tick(Nanos now) {
   peers_.all_with_lanes(&tick_scratch_);
   bool any = dialler_.dials();
   for (auto& peer : tick_scratch_) {
-    if (peer->dismantled()) continue;
+    if (peer->ending().dismantled()) continue;
     any = true;
     // What could not be done is tried again with the next tick.
     try {
@@ -43,7 +43,7 @@ Status EngineCore::disconnect(uint64_t id) {
   std::shared_ptr<Peer> peer;
   if (Status status = peers_.find(id, &peer); !status) return status;
   say_goodbye({peer}, peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
-  (void)peer->dismantle(kGoodbyePatience);
+  (void)peer->ending().dismantle(kGoodbyePatience);
   peers_.forget(peer);
   return {};
 }

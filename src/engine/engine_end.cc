@@ -44,12 +44,12 @@ EngineCore::~EngineCore() {
 size_t EngineCore::end_all() noexcept {
   size_t hung = 0;
   peers_.each_at_the_end([&](const std::shared_ptr<Peer>& peer) {
-    peer->end_for_good(Status(TCPX_SHUTDOWN, TCPX_BLAST_PEER, "engine is gone"));
+    peer->ending().for_good(Status(TCPX_SHUTDOWN, TCPX_BLAST_PEER, "engine is gone"));
     bool dismantled = false;
-    while (!quietly([&] { dismantled = peer->dismantle(kNever); }))
+    while (!quietly([&] { dismantled = peer->ending().dismantle(kNever); }))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for want of memory
     if (dismantled) return;
-    hung += peer->lanes_not_shut();
+    hung += peer->ending().lanes_not_shut();
     leave_behind(peer);
   });
   return hung;

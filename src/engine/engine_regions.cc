@@ -100,8 +100,8 @@ void EngineRegions::tell_epoch() {
   Nanos give_up = now_ns() + kLongestResume;
   pass_service(give_up);
   std::vector<std::shared_ptr<Peer>> peers = peers_.all();
-  for (auto& peer : peers) peer->tell_epoch();
-  for (auto& peer : peers) peer->await_epoch_heard(epoch, give_up);
+  for (auto& peer : peers) peer->epochs().tell();
+  for (auto& peer : peers) peer->epochs().await_heard(epoch, give_up);
 }
 
 // Returns when the service thread is through with what it is doing now.

@@ -74,7 +74,7 @@ void LaneLife::ask_if_answered(const LanesKept& kept, std::function<void()> ques
 Loop::Asked LaneLife::ask_shut(const Status& status, const LanesKept& kept) {
   return core_.loop.ask([this, status, kept, keep = core_.peer.shared_from_this()] {
     shut(status);
-    keep->lane_shut();
+    keep->ending().lane_shut();
   });
 }
 
@@ -89,7 +89,7 @@ void LaneLife::shut(const Status& status) {
 void LaneLife::has_ended() {
   if (ending_since_.exchange(0, std::memory_order_relaxed) == 0 || !shut_) return;
   is_shut_.store(true, std::memory_order_release);
-  core_.peer.or_fail([&] { core_.peer.lane_shut(); });
+  core_.peer.ending().or_fail([&] { core_.peer.ending().lane_shut(); });
 }
 
 bool LaneLife::moves_hang(Nanos now) const {

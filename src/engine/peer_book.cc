@@ -51,7 +51,7 @@ std::vector<std::shared_ptr<Peer>> PeerBook::all() {
 
 void PeerBook::all_with_lanes(std::vector<std::shared_ptr<Peer>>* out) {
   MutexLock lock(mu_);
-  std::erase_if(held_, [](auto& peer) { return peer->dismantled(); });
+  std::erase_if(held_, [](auto& peer) { return peer->ending().dismantled(); });
   *out = held_;
   for (auto& [id, peer] : peers_) out->push_back(peer);
 }
@@ -66,7 +66,7 @@ void PeerBook::forget(const std::shared_ptr<Peer>& peer) {
 
 // A plugin that hangs keeps its lanes until it comes back.
 void PeerBook::keep_while_held(const std::shared_ptr<Peer>& peer) {
-  if (!peer->dismantle(0)) held_.push_back(peer);
+  if (!peer->ending().dismantle(0)) held_.push_back(peer);
 }
 
 // Clients come and go; what remains of those that went is kept for a while, for its status.
@@ -74,9 +74,9 @@ void PeerBook::forget_ended_inbound() {
   if (peers_.size() < kKeptEndedPeers) return;
   size_t ended = 0;
   for (auto& [id, peer] : peers_)
-    if (peer->inbound && peer->ended_wholly()) ++ended;
+    if (peer->inbound && peer->ending().ended_wholly()) ++ended;
   for (auto it = peers_.begin(); it != peers_.end() && ended > kKeptEndedPeers / 2;) {
-    bool gone = it->second->inbound && it->second->ended_wholly();
+    bool gone = it->second->inbound && it->second->ending().ended_wholly();
     if (gone) {
       keep_while_held(it->second);
       sessions_.erase(it->second->generation());

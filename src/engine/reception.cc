@@ -59,10 +59,11 @@ void Reception::peer_arrives(Handshake& handshake) {
   peer->established({hello.uid, welcome.session, shared_.options.chunk_bytes, welcome.window,
                      handshake.session_key()},
                     hello.name);
-  peer->start_epochs(hello.epoch, welcome.epoch);
+  peer->epochs().start(hello.epoch, welcome.epoch);
   peers_.set_peer(welcome.session, peer);
-  peer->or_fail([&] {
-    if (Status status = paths_.adopt_lane(*peer, 0, handshake); !status) return peer->end(status);
+  peer->ending().or_fail([&] {
+    if (Status status = paths_.adopt_lane(*peer, 0, handshake); !status)
+      return peer->ending().begin(status);
     auto on_up = [this, weak = std::weak_ptr<Peer>(peer)] {
       std::shared_ptr<Peer> up = weak.lock();
       if (up == nullptr) return;

@@ -22,7 +22,7 @@ struct PeerBookTest : ::testing::Test {
   }
 
   static void end(const std::shared_ptr<Peer>& peer) {
-    peer->end_for_good(peer_error(TCPX_PEER_CLOSED, "ended by the test"));
+    peer->ending().for_good(peer_error(TCPX_PEER_CLOSED, "ended by the test"));
   }
   uint64_t open_session() {
     uint64_t session = 0;
