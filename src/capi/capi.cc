@@ -286,7 +286,7 @@ tcpx_code tcpx_connect(tcpx_engine* engine, const void* info, size_t length, tcp
     return bad("engine, info and peer must not be null");
   if (engine->made_here.is_inherited()) return inherited();
   return guarded([&] {
-    return engine->engine->connect({static_cast<const uint8_t*>(info), length}, peer);
+    return engine->engine->dialler().connect({static_cast<const uint8_t*>(info), length}, peer);
   });
 }
 
@@ -294,7 +294,7 @@ tcpx_code tcpx_connect_address(tcpx_engine* engine, const char* address, tcpx_pe
   if (engine == nullptr || address == nullptr || peer == nullptr)
     return bad("engine, address and peer must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  return guarded([&] { return engine->engine->connect_address(address, peer); });
+  return guarded([&] { return engine->engine->dialler().connect_address(address, peer); });
 }
 
 tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer id, int64_t timeout_ms) {
@@ -302,7 +302,7 @@ tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer id, int64_t timeout_ms) 
   if (engine->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     std::shared_ptr<tcpx::Peer> peer;
-    if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
+    if (Status status = engine->engine->peers().find(id, &peer); !status) return status;
     return peer->wait_connected(deadline_of(timeout_ms, engine));
   });
 }
@@ -310,7 +310,8 @@ tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer id, int64_t timeout_ms) 
 tcpx_code tcpx_accept(tcpx_engine* engine, int64_t timeout_ms, tcpx_peer* peer) {
   if (engine == nullptr || peer == nullptr) return bad("engine and peer must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  return guarded([&] { return engine->engine->accept(deadline_of(timeout_ms, engine), peer); });
+  return guarded(
+      [&] { return engine->engine->peers().accept(deadline_of(timeout_ms, engine), peer); });
 }
 
 tcpx_code tcpx_disconnect(tcpx_engine* engine, tcpx_peer peer) {
@@ -324,7 +325,7 @@ tcpx_code tcpx_peer_get(tcpx_engine* engine, tcpx_peer id, tcpx_peer_info* out) 
   if (engine->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     std::shared_ptr<tcpx::Peer> peer;
-    if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
+    if (Status status = engine->engine->peers().find(id, &peer); !status) return status;
     tcpx_peer_info info{};
     info.state = peer->wait_connected(0).code();
     info.lanes = peer->live_lanes();
@@ -374,42 +375,42 @@ tcpx_code tcpx_register_as(tcpx_engine* engine, void* address, uint64_t length,
       return status;
     tcpx::RegionView memory{static_cast<uint8_t*>(address), length, args.access};
     if (Status status = place_of(args, &memory.place); !status) return status;
-    if (args.for_peers == 0) return engine->engine->register_memory(memory, region);
+    if (args.for_peers == 0) return engine->engine->regions().register_memory(memory, region);
     if (args.peers == nullptr && args.peer_count > 0)
       return tcpx::bad_call(TCPX_INVALID_ARGUMENT,
                             "peers must not be null when their count is not 0");
-    return engine->engine->register_for(memory, {args.peers, args.peer_count}, region);
+    return engine->engine->regions().register_for(memory, {args.peers, args.peer_count}, region);
   });
 }
 
 tcpx_code tcpx_grant(tcpx_engine* engine, tcpx_region region, tcpx_peer peer) {
   if (engine == nullptr) return bad("engine must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  return guarded([&] { return engine->engine->grant(region, peer); });
+  return guarded([&] { return engine->engine->regions().grant(region, peer); });
 }
 
 tcpx_code tcpx_revoke_grant(tcpx_engine* engine, tcpx_region region, tcpx_peer peer) {
   if (engine == nullptr) return bad("engine must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  return guarded([&] { return engine->engine->revoke_grant(region, peer); });
+  return guarded([&] { return engine->engine->regions().revoke_grant(region, peer); });
 }
 
 tcpx_code tcpx_deregister(tcpx_engine* engine, tcpx_region region) {
   if (engine == nullptr) return bad("engine must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  return guarded([&] { return engine->engine->deregister(region); });
+  return guarded([&] { return engine->engine->regions().deregister(region); });
 }
 
 tcpx_code tcpx_suspend(tcpx_engine* engine, tcpx_region region) {
   if (engine == nullptr) return bad("engine must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  return guarded([&] { return engine->engine->suspend(region); });
+  return guarded([&] { return engine->engine->regions().suspend(region); });
 }
 
 tcpx_code tcpx_resume(tcpx_engine* engine, tcpx_region region) {
   if (engine == nullptr) return bad("engine must not be null");
   if (engine->made_here.is_inherited()) return inherited();
-  return guarded([&] { return engine->engine->resume(region); });
+  return guarded([&] { return engine->engine->regions().resume(region); });
 }
 
 tcpx_code tcpx_region_export(tcpx_engine* engine, tcpx_region region, void* buffer,
@@ -418,7 +419,7 @@ tcpx_code tcpx_region_export(tcpx_engine* engine, tcpx_region region, void* buff
   if (engine->made_here.is_inherited()) return inherited();
   return guarded([&]() -> Status {
     tcpx::wire::RegionDescription description;
-    if (Status status = engine->engine->describe_region(region, &description); !status)
+    if (Status status = engine->engine->regions().describe(region, &description); !status)
       return status;
     auto bytes = tcpx::wire::encode_region(description);
     return copy_out(bytes.data(), bytes.size(), buffer, length);
@@ -586,7 +587,7 @@ tcpx_code tcpx_notify(tcpx_engine* engine, tcpx_peer id, const void* bytes, size
     uint64_t limit = engine->engine->shared().options.max_notify_bytes;
     if (length > limit) return too_long(length, limit);
     std::shared_ptr<tcpx::Peer> peer;
-    if (Status status = engine->engine->find_peer(id, &peer); !status) return status;
+    if (Status status = engine->engine->peers().find(id, &peer); !status) return status;
     auto notice = std::make_shared<tcpx::Notice>();
     auto* data = static_cast<const uint8_t*>(bytes);
     notice->bytes.assign(data, data + length);

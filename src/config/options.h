@@ -18,7 +18,7 @@ namespace tcpx {
 // Sockets of a comm of the TCPX plugin: NCCL_NSOCKS_PERTHREAD x NCCL_SOCKET_NTHREADS at most.
 inline constexpr uint32_t kMaxPluginSockets = 8;
 
-// The values an engine runs with. Field names are option names.
+// The values an engine runs with. More than 30 members: one for each option, of the same name.
 struct EngineOptions {
   std::string name;                 // shown to peers and in logs; default host:pid
   std::string interfaces = "auto";  // auto | names | addresses | CIDRs, comma-separated

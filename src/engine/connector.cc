@@ -42,14 +42,12 @@ std::vector<Rail> pair_rails(const std::vector<LocalAddress>& local,
   return rails;
 }
 
-Connector::Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target,
-                     uint32_t lanes)
+Connector::Connector(const ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target)
     : host_(host),
       peer_(std::move(peer)),
       target_(std::move(target)),
-      lanes_(lanes),
-      deadline_(deadline_after(now_ns(), host.options().connect_timeout)) {
-  rails_ = pair_rails(host_.local_addresses(), target_.addresses);
+      deadline_(deadline_after(now_ns(), options().connect_timeout)) {
+  rails_ = pair_rails(host_.addresses.used(), target_.addresses);
 }
 
 void Connector::start() noexcept {
@@ -69,7 +67,7 @@ void Connector::or_give_up(F&& f) noexcept {
     f();
   } catch (...) {
     finished_ = true;
-    peer_->fail(caught(TCPX_BLAST_PEER).code());
+    peer_->ending().fail(caught(TCPX_BLAST_PEER).code());
   }
 }
 
@@ -104,7 +102,7 @@ void Connector::look_up(Nanos now) {
   }
   target_.lookup.reset();
   if (!status) return give_up(peer_error(status.code(), status.text()));
-  rails_ = pair_rails(host_.local_addresses(), target_.addresses);
+  rails_ = pair_rails(host_.addresses.used(), target_.addresses);
   start();
 }
 
@@ -124,16 +122,16 @@ bool Connector::later(Nanos* at, Nanos pause) const {
 
 wire::Hello Connector::hello(const Rail& rail) const {
   wire::Hello out;
-  out.authenticated = host_.options().auth;
-  out.uid = host_.uid();
+  out.authenticated = options().auth;
+  out.uid = host_.shared.uid;
   out.target_uid = target_.uid;
-  out.lanes = lanes_;
-  out.paths = host_.offer(rail.remote);
-  out.chunk_bytes = host_.options().chunk_bytes;
-  out.window = host_.options().window;
-  out.epoch = peer_->shared().epoch.load();
+  out.lanes = host_.shared.lanes_per_peer;
+  out.paths = host_.paths.offer(rail.remote);
+  out.chunk_bytes = options().chunk_bytes;
+  out.window = options().window;
+  out.epoch = host_.shared.epoch.load();
   out.key_id = target_.keys[key_].id;
-  out.name = host_.options().name;
+  out.name = options().name;
   return out;
 }
 
@@ -144,7 +142,7 @@ Status Connector::dial(const Rail& rail, const wire::Hello& hello, const auth::K
   if (Status status = start_connect(rail.remote, from, &fd); !status) return status;
   Nanos share = (deadline_ - now_ns()) / static_cast<Nanos>(std::max<size_t>(1, rails_.size()));
   Nanos deadline = std::min(deadline_, now_ns() + std::max(kShortestTry, share));
-  host_.shake_hands(
+  host_.service.add_client(
       std::make_unique<Handshake>(std::move(fd), to_string(rail.remote), hello, key, deadline),
       std::move(on_end));
   return {};
@@ -192,30 +190,31 @@ void Connector::first_ended(Handshake& handshake, const Status& status) {
   }
   const wire::Welcome& welcome = handshake.welcome();
   wire::Address first = rails_[next_rail_ - 1].remote;
-  if ((welcome.paths & host_.offer(first)) == 0)
+  if ((welcome.paths & host_.paths.offer(first)) == 0)
     return give_up(
         peer_error(TCPX_PATH_UNAVAILABLE,
                    strf("there is no path that both this engine and the peer have and allow: {}",
-                        host_.path_wish().text())));
+                        host_.shared.path_wish.text())));
   session_ = welcome.session;
-  peer_->established({handshake.challenge().uid, welcome.session, host_.options().chunk_bytes,
-                      std::min(welcome.window, host_.options().window), handshake.session_key()},
+  peer_->established({handshake.challenge().uid, welcome.session, options().chunk_bytes,
+                      std::min(welcome.window, options().window), handshake.session_key()},
                      welcome.name);
-  peer_->start_epochs(welcome.epoch, handshake.hello().epoch);
-  if (Status adopted = host_.adopt_lane(*peer_, 0, handshake); !adopted) return give_up(adopted);
+  peer_->epochs().start(welcome.epoch, handshake.hello().epoch);
+  if (Status adopted = host_.paths.adopt_lane(*peer_, 0, handshake); !adopted)
+    return give_up(adopted);
   join_lanes(welcome, first);
 }
 
 void Connector::join_lanes(const wire::Welcome& welcome, const wire::Address& first) {
   std::vector<wire::Address> addresses = welcome.addresses;
   if (addresses.empty()) addresses.push_back(first);
-  rails_ = pair_rails(host_.local_addresses(), addresses);
+  rails_ = pair_rails(host_.addresses.used(), addresses);
   // Lane 0 is on the rail we came by; the others go on from there.
   auto here = std::find_if(rails_.begin(), rails_.end(),
                            [&](const Rail& rail) { return rail.remote == first; });
   first_rail_ = here == rails_.end() ? 0 : static_cast<size_t>(here - rails_.begin());
   pause_ = 0;
-  const uint32_t lanes = std::min(lanes_, welcome.lanes);
+  const uint32_t lanes = std::min(host_.shared.lanes_per_peer, welcome.lanes);
   joining_ = lanes - 1;
   for (uint32_t index = 1; index < lanes; ++index) join(index);
   settle();
@@ -248,7 +247,7 @@ void Connector::join(uint32_t index) {
 
 void Connector::join_ended(uint32_t index, Handshake& handshake, const Status& status) {
   Status result = status;
-  if (result) result = host_.adopt_lane(*peer_, index, handshake);
+  if (result) result = host_.paths.adopt_lane(*peer_, index, handshake);
   if (!result && handshake.turned_away() && !peer_->over()) {
     pause_ = std::clamp(pause_ * 2, kShortestPause, kLongestPause);
     LaterJoin again{index, 0};
@@ -265,15 +264,15 @@ void Connector::join_ended(uint32_t index, Handshake& handshake, const Status& s
 void Connector::settle() {
   if (joining_ > 0 || finished_) return;
   finished_ = true;
-  auto on_up = [host = &host_, weak = std::weak_ptr<Peer>(peer_)] {
-    if (std::shared_ptr<Peer> peer = weak.lock()) host->connected(peer);
+  auto on_up = [paths = &host_.paths, weak = std::weak_ptr<Peer>(peer_)] {
+    if (std::shared_ptr<Peer> peer = weak.lock()) paths->connected(*peer);
   };
   peer_->connected(on_up, last_error_.ok() ? "" : last_error_.text());
 }
 
 void Connector::give_up(const Status& status) {
   finished_ = true;
-  peer_->end(status);
+  peer_->ending().begin(status);
 }
 
 }  // namespace tcpx

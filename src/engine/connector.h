@@ -5,12 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "config/options.h"
+#include "engine/addresses.h"
+#include "engine/path_choice.h"
 #include "engine/peer.h"
 #include "session/keyring.h"
 #include "session/lookup.h"
 #include "session/service.h"
-#include "topo/interfaces.h"
 
 namespace tcpx {
 
@@ -22,17 +22,12 @@ struct ConnectTarget {
   bool retry = false;              // the peer may not listen yet: try until connect_timeout
 };
 
-class ConnectorHost {
- public:
-  virtual ~ConnectorHost() = default;
-  virtual wire::Uid uid() const = 0;
-  virtual const EngineOptions& options() const = 0;
-  virtual wire::PathMask offer(const wire::Address& remote) const = 0;  // paths for a peer there
-  virtual const PathWish& path_wish() const = 0;
-  virtual const std::vector<LocalAddress>& local_addresses() const = 0;
-  virtual void shake_hands(std::unique_ptr<Handshake> handshake, Service::OnEnd on_end) = 0;
-  virtual Status adopt_lane(Peer& peer, uint32_t index, Handshake& handshake) = 0;
-  virtual void connected(const std::shared_ptr<Peer>& peer) = 0;
+// What connecting needs of its engine.
+struct ConnectorHost {
+  EngineShared& shared;
+  const Addresses& addresses;
+  const PathChoice& paths;
+  Service& service;
 };
 
 struct Rail {
@@ -46,7 +41,7 @@ std::vector<Rail> pair_rails(const std::vector<LocalAddress>& local,
 
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
-  Connector(ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target, uint32_t lanes);
+  Connector(const ConnectorHost& host, std::shared_ptr<Peer> peer, ConnectTarget target);
 
   void start() noexcept;
   void tick(Nanos now) noexcept;  // tries again
@@ -71,10 +66,11 @@ class Connector : public std::enable_shared_from_this<Connector> {
   Status dial(const Rail& rail, const wire::Hello& hello, const auth::Key& key,
               Service::OnEnd on_end);
 
-  ConnectorHost& host_;
+  const EngineOptions& options() const { return host_.shared.options; }
+
+  const ConnectorHost host_;
   std::shared_ptr<Peer> peer_;
   ConnectTarget target_;
-  const uint32_t lanes_;
   const Nanos deadline_;
   std::vector<Rail> rails_;
   size_t next_rail_ = 0;

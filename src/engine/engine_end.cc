@@ -23,22 +23,14 @@ void leave_behind(std::shared_ptr<Peer> peer) {
 }  // namespace
 
 EngineCore::~EngineCore() {
-  {
-    MutexLock lock(mu_);
-    shutting_down_ = true;
-    arrived_.notify_all();
-  }
+  peers_.shut();
   shared_.inbox->shut();
   quietly([&] {  // with no memory left they see us close without a word
-    std::vector<std::shared_ptr<Peer>> peers;
-    {
-      MutexLock lock(mu_);
-      for (auto& [id, peer] : peers_) peers.push_back(peer);
-    }
-    say_goodbye(peers, peer_error(TCPX_SHUTDOWN, "the engine was destroyed"), kGoodbyePatience);
+    say_goodbye(peers_.all(), peer_error(TCPX_SHUTDOWN, "the engine was destroyed"),
+                kGoodbyePatience);
   });
   if (door_) door_->stop();
-  if (service_) service_->stop();
+  service_.stop();
   size_t hung = end_all();  // also those that came meanwhile
   shared_.loops.clear();    // joins the threads
   if (hung == 0) return;
@@ -51,17 +43,15 @@ EngineCore::~EngineCore() {
 // Until nothing of them is left, but for lanes that a plugin does not let go: how many.
 size_t EngineCore::end_all() noexcept {
   size_t hung = 0;
-  auto end = [&](const std::shared_ptr<Peer>& peer) {
-    peer->end_for_good(Status(TCPX_SHUTDOWN, TCPX_BLAST_PEER, "engine is gone"));
+  peers_.each_at_the_end([&](const std::shared_ptr<Peer>& peer) {
+    peer->ending().for_good(Status(TCPX_SHUTDOWN, TCPX_BLAST_PEER, "engine is gone"));
     bool dismantled = false;
-    while (!quietly([&] { dismantled = peer->dismantle(kNever); }))
+    while (!quietly([&] { dismantled = peer->ending().dismantle(kNever); }))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for want of memory
     if (dismantled) return;
-    hung += peer->lanes_not_shut();
+    hung += peer->ending().lanes_not_shut();
     leave_behind(peer);
-  };
-  for (auto& peer : held_peers_) end(peer);
-  for (auto& [id, peer] : peers_) end(peer);
+  });
   return hung;
 }
 

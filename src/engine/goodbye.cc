@@ -43,8 +43,8 @@ void say_goodbye(const std::vector<std::shared_ptr<Peer>>& peers, const Status& 
   for (auto& peer : peers) send_byes(*peer);
   give_up = now_ns() + patience;
   for (auto& peer : peers) await_close(*peer, give_up);
-  for (auto& peer : peers) peer->end(status);
-  for (auto& peer : peers) peer->await_end();
+  for (auto& peer : peers) peer->ending().begin(status);
+  for (auto& peer : peers) peer->ending().await();
 }
 
 }  // namespace tcpx

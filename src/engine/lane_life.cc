@@ -76,7 +76,7 @@ void LaneLife::ask_if_answered(const LanesKept& kept, std::function<void()> ques
 Loop::Asked LaneLife::ask_shut(const Status& status, const LanesKept& kept) {
   return core_.loop.ask([this, status, kept, keep = core_.peer.shared_from_this()] {
     shut(status);
-    keep->lane_shut();
+    keep->ending().lane_shut();
   });
 }
 
@@ -103,7 +103,7 @@ void LaneLife::has_ended() {
   core_.peer.or_fail([&] { tell_peer(); });
   if (!shut_) return;
   is_shut_.store(true, std::memory_order_release);
-  core_.peer.or_fail([&] { core_.peer.lane_shut(); });
+  core_.peer.ending().or_fail([&] { core_.peer.ending().lane_shut(); });
 }
 
 bool LaneLife::moves_hang(Nanos now) const {

@@ -31,7 +31,7 @@ void LanePings::send() {
 }
 
 void LanePings::hear_ping(const wire::Header& ping) {
-  core_.peer.hear_epoch(ping.transfer);
+  core_.peer.epochs().hear(ping.transfer);
   wire::Header pong;
   pong.type = wire::FrameType::kPong;
   pong.aux = ping.aux;
@@ -42,7 +42,7 @@ void LanePings::hear_ping(const wire::Header& ping) {
 void LanePings::hear_pong(const wire::Header& pong) {
   peer_received_.store(pong.transfer, std::memory_order_relaxed);
   if (pong.aux == 0) return core_.lane->peer_is_full();  // answers no ping
-  core_.peer.epoch_was_heard(pong.aux);
+  core_.peer.epochs().was_heard(pong.aux);
   unanswered_ = false;
 }
 

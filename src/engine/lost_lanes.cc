@@ -23,7 +23,7 @@ void LostLanes::lost(
     if (lock->session.over()) return;  // its end settles everything
     const LaneBits open = lock->scheduler.open_lanes();
     if (lock->session.leaving()) {
-      if (lock->session.said_every_bye(open)) peer_.ask_end(Peer::left());
+      if (lock->session.said_every_bye(open)) peer_.ending().ask(PeerEnd::left());
       return;
     }
     last = open.empty() || status.blast() == TCPX_BLAST_PEER;
@@ -39,7 +39,7 @@ void LostLanes::lost(
   }
   EngineShared& shared = state_.shared;
   if (status.code() == TCPX_PROTOCOL_ERROR) shared.counters.protocol_errors.fetch_add(1);
-  if (last) return peer_.ask_end(why);
+  if (last) return peer_.ending().ask(why);
   shared.counters.lanes_lost.fetch_add(1);
   if (up) peer_.tell_up_later();
   shared.log.warn("peer {} ({}): lane {} via {} lost: {}; going on with {} lanes", state_.id,
@@ -86,7 +86,7 @@ void LostLanes::given_up_by_peer(uint32_t index) {
     if (!lock->lost.given_up_by_peer(index)) return;
   }
   state_.shared.defer([peer = peer_.shared_from_this()] {
-    peer->or_fail([&] { peer->lost_lanes().close_given_up(); });
+    peer->ending().or_fail([&] { peer->lost_lanes().close_given_up(); });
   });
 }
 

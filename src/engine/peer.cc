@@ -1,8 +1,6 @@
 #include "engine/peer.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "base/text.h"
 
@@ -12,7 +10,6 @@ namespace {
 
 // A call into a plugin that takes longer than connect_timeout, at least this, hangs.
 constexpr Nanos kLeastHangPatience = kSecond;
-constexpr Nanos kLookEvery = 5 * kMilli;
 
 }  // namespace
 
@@ -28,12 +25,6 @@ void Peer::established(PeerIdentity identity, std::string name) {
   identity_ = std::move(identity);
   lock->name = std::move(name);
   established_.store(true);
-}
-
-// The other side knows by now, or will before it can post anything.
-void Peer::start_epochs(uint64_t of_peer, uint64_t ours) {
-  hear_epoch(of_peer);
-  epoch_was_heard(ours);
 }
 
 Status Peer::add_lane(uint32_t index, const LaneFactory& factory, const LaneTraits& traits) {
@@ -137,187 +128,16 @@ Status Peer::wait_connected(Nanos deadline) {
   return lock->session.over() ? lock->session.end_status() : Status();
 }
 
-// ---- epochs ----------------------------------------------------------------------------------
+// ---- it goes on ------------------------------------------------------------------------------
 
-void Peer::epoch_was_heard(uint64_t ours) {
-  if (!epochs_.was_heard(ours)) return;
-  PeerLock lock(state_);
-  lock.tell_changed();
-}
-
-// On every lane: one of them may be full of data, or about to be lost.
-void Peer::tell_epoch() {
-  PeerLock lock(state_);
-  lock.wake_all();
-}
-
-// Without it nothing goes wrong: what such a peer posts before it has heard is refused.
-void Peer::await_epoch_heard(uint64_t epoch, Nanos deadline) {
-  PeerLock lock(state_);
-  auto answered = [&](uint64_t one) { return epochs_.answered() >= one; };
-  auto gone = [&] { return lock->session.over() || lock->scheduler.open_lanes().empty(); };
-  if (!answered(epoch_due_)) return;
-  lock.wait_changed(deadline, [&] { return answered(epoch) || gone(); });
-  if (!answered(epoch) && !gone()) epoch_due_ = epoch;
-}
-
-// ---- it ends -----------------------------------------------------------------------------------
-
-Status Peer::left() {
-  return peer_error(TCPX_PEER_CLOSED, "the peer said goodbye");
-}
-
-// What the peer sent before its goodbye, the last answers, is still to come on the other lanes: the
-// session ends when they have said it too.
-void Peer::lane_said_bye(PeerLane& lane) {
-  PeerLock lock(state_);
-  lock->session.peer_said_bye(lane.index());
-  if (lock->session.said_every_bye(lock->scheduler.open_lanes())) ask_end(left());
-}
-
-void Peer::ask_end(const Status& status) noexcept {
-  if (end_asked_.exchange(true)) return;
-  or_fail([&] { state_.shared.defer([self = shared_from_this(), status] { self->end(status); }); });
-}
-
-void Peer::fail(tcpx_code code) noexcept {
-  failure_.store(code);
-  state_.shared.hurry();
-}
-
-// Whether there was something to end, or to go on ending.
-bool Peer::end_failed() {
-  tcpx_code code = failure_.load();
-  if (code == TCPX_OK) return false;
-  end(peer_error(code, code == TCPX_NO_MEMORY ? "out of memory" : "internal error"));
-  return true;
-}
-
-// Lanes are asked here, and the rest is advance_end: what cannot be done for want of memory is done
-// with a later tick.
-void Peer::end(const Status& status) noexcept {
-  or_fail([&] {
-    Status ended(status.code(), TCPX_BLAST_PEER, status.text());
-    LaneList all;
-    {
-      PeerLock lock(state_);
-      bool failed_before = failure_.exchange(TCPX_OK) != TCPX_OK;
-      if (!lock->session.begin_end(std::move(ended)) && !failed_before) return;
-      all = LaneList(lock->lanes.keep());
-      for (auto& lane : lock->lanes)
-        if (lane && !lane->is_shut()) all.add(lane.get());
-      lock.tell_changed();
-    }
-    for (PeerLane* lane : all) (void)lane->ask_shut(status, all.kept());
-    (void)advance_end(now_ns());
-  });
-}
-
-void Peer::end_for_good(const Status& status) noexcept {
-  auto until = [](auto&& done) {
-    while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  };
-  until([&] {
-    end(status);
-    return failure_.load() == TCPX_OK;
-  });
-  until([&] { return quietly([&] { await_end(); }); });
-}
-
-namespace {
-
-bool every_lane_is_shut(const PeerLock& lock) {
-  return std::all_of(lock->lanes.begin(), lock->lanes.end(),
-                     [](auto& lane) { return !lane || lane->is_shut(); });
-}
-
-}  // namespace
-
-// In a loop: a lane was closed because the session ends.
-void Peer::lane_shut() {
-  PeerLock lock(state_);
-  lock.tell_changed();
-  if (every_lane_is_shut(lock) && !lock->session.ended())
-    state_.shared.defer([self = shared_from_this()] { (void)self->advance_end(now_ns()); });
-}
-
-// Transfers end when all lanes are closed, and nothing touches their memory any more; or when all
-// that is left of the lanes hangs in a plugin. Whether they have.
-bool Peer::advance_end(Nanos now) {
-  PeerLock lock(state_);
-  if (!lock->session.over() || lock->session.ended()) return lock->session.ended();
-  bool held = false, waiting = false;
-  for (auto& lane : lock->lanes) {  // all: who hangs is seen by looking
-    if (!lane || lane->is_shut()) continue;
-    (lane->loop().hangs(now) || lane->moves_hang(now) ? held : waiting) = true;
-  }
-  if (waiting) return false;
-  transfers_.end_all(lock, held);
-  notices_.end_all(lock);
-  lock->lost.forget_all();
-  state_.shared.counters.peers_lost.fetch_add(1);
-  lock->session.end();
-  lock.tell_changed();
-  return true;
-}
-
-// As long as plugins may hang, no longer: that one hangs is told by the clock alone.
-void Peer::await_end() {
-  while (!advance_end(now_ns())) {
-    PeerLock lock(state_);
-    lock.wait_changed(now_ns() + kLookEvery,
-                      [&] { return lock->session.over() && every_lane_is_shut(lock); });
-  }
-}
-
-bool Peer::ended_wholly() {
-  PeerLock lock(state_);
-  return lock->session.ended();
-}
-
-bool Peer::dismantle(Nanos patience) {
-  LaneList all;
-  {
-    PeerLock lock(state_);
-    if (dismantled_ || !lock->session.ended()) return dismantled_;
-    all = LaneList(lock->lanes.keep());
-    for (auto& lane : lock->lanes)
-      if (lane) all.add(lane.get());
-  }
-  for (PeerLane* lane : all)
-    if (!lane->is_shut() || !lane->stop_loop(patience)) return false;
-  std::vector<LaneReport> reports = lane_reports();
-  PeerLock lock(state_);
-  if (dismantled_) return true;
-  past_lanes_ = std::move(reports);
-  lock->scheduler.forget_lanes();
-  lock->lanes.let_go();
-  lock->live = {};
-  dismantled_ = true;
-  return true;
-}
-
-bool Peer::dismantled() {
-  PeerLock lock(state_);
-  return dismantled_;
-}
-
-size_t Peer::lanes_not_shut() {
-  PeerLock lock(state_);
-  return static_cast<size_t>(std::count_if(lock->lanes.begin(), lock->lanes.end(),
-                                           [](auto& lane) { return lane && !lane->is_shut(); }));
+void Peer::tick(Nanos now) {
+  if (!ending_.tick(now)) watch_.tick(now);
 }
 
 bool Peer::hangs(Nanos now) {
   for (PeerLane* lane : lanes())
     if (lane->traits().may_hang && !lane->is_shut() && lane->loop().hangs(now)) return true;
   return false;
-}
-
-void Peer::tick(Nanos now) {
-  if (end_failed()) return;
-  if (!over()) return watch_.tick(now);
-  if (advance_end(now)) (void)dismantle(0);
 }
 
 // ---- facts -----------------------------------------------------------------------------------
@@ -362,7 +182,7 @@ std::vector<LaneReport> Peer::lane_reports() {
   LaneList all;
   {
     PeerLock lock(state_);
-    if (dismantled_) return past_lanes_;
+    if (auto* past = ending_.past_lanes(lock)) return *past;
     all = lock.started_lanes();
   }
   for (PeerLane* lane : all) out.push_back(report_of(*lane));

@@ -1,6 +1,6 @@
 // A peer: an authenticated remote engine, the session with it, and its lanes from the first to the
 // last. What goes on in the session has parts of its own: Transfers, Notices and NoticesIn,
-// LostLanes, PeerWatch; what they share, and the lock, is in peer_state.h.
+// LostLanes, EpochTalk, PeerWatch, PeerEnd; what they share, and the lock, is in peer_state.h.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "base/caught.h"
-#include "engine/epochs.h"
+#include "engine/epoch_talk.h"
 #include "engine/lane_report.h"
 #include "engine/lost_lanes.h"
 #include "engine/notices.h"
 #include "engine/notices_in.h"
+#include "engine/peer_end.h"
 #include "engine/peer_state.h"
 #include "engine/peer_watch.h"
 #include "engine/refusal_budget.h"
@@ -43,8 +43,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   // ---- the session begins (service thread) ----
   void established(PeerIdentity identity, std::string name);
-  // What the handshake has told either side, before there is a lane.
-  void start_epochs(uint64_t of_peer, uint64_t ours);
   // Takes over an authenticated socket as lane `index`.
   Status add_lane(uint32_t index, const LaneFactory& factory, const LaneTraits& traits);
   // Inbound: how many lanes the client announced; it may bring each of them once.
@@ -55,36 +53,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void connected(std::function<void()> on_up, std::string note);
   Status wait_connected(Nanos deadline);  // any thread
 
-  // ---- it ends ----
-  // Has its lanes closed; when they are, ends every transfer and notification with `status`.
-  // Idempotent. Not from a loop. Waits for nobody: await_end does, for those to whom it matters
-  // that nothing of the peer touches memory any more.
-  void end(const Status& status) noexcept;
-  void await_end();
-  // Both, however often it takes for want of memory. Of an engine whose service has ended.
-  void end_for_good(const Status& status) noexcept;
-  void ask_end(const Status& status) noexcept;  // from a loop: the service thread ends it
-  // The same with no memory to be had.
-  void fail(tcpx_code code) noexcept;
-  // What f throws ends the peer.
-  template <class F>
-  void or_fail(F&& f) noexcept {
-    try {
-      f();
-    } catch (...) {
-      fail(caught(TCPX_BLAST_PEER).code());
-    }
-  }
-  static Status left();  // the peer said goodbye
-  bool ended_wholly();
-  // Of a session that has ended wholly: gives its lanes and their threads back, and keeps what is
-  // told of them. False: not within `patience`, or a plugin hangs; ask again.
-  bool dismantle(Nanos patience);
-  bool dismantled();
+  // ---- it goes on ----
+  void tick(Nanos now);  // service thread
   // A thread of this peer hangs in a plugin's call, and may use memory until that comes back.
   bool hangs(Nanos now);
-  size_t lanes_not_shut();
-  void tick(Nanos now);  // service thread
 
   // ---- parts ----
   PeerState& parts() { return state_; }
@@ -93,18 +65,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
   NoticesIn& notices_in() { return notices_in_; }
   LostLanes& lost_lanes() { return lost_lanes_; }
   RefusalBudget& refusals() { return refusals_; }
-  const Epochs& epochs() const { return epochs_; }
-  void hear_epoch(uint64_t of_peer) { epochs_.hear(of_peer); }
-  void epoch_was_heard(uint64_t ours);
-  // Tells the peer of our epoch, and waits until it has heard of this one or a later one, unless
-  // an answer of that kind is due since earlier.
-  void tell_epoch();
-  void await_epoch_heard(uint64_t epoch, Nanos deadline);
+  EpochTalk& epochs() { return epochs_; }
+  PeerEnd& ending() { return ending_; }
 
   // ---- from lanes, in their loops ----
   void lane_settled(PeerLane& lane, const PathRefusal& refusal);
-  void lane_shut();
-  void lane_said_bye(PeerLane& lane);
   // Whether that was all the session waited for.
   bool came_up(PeerLock& lock);
   void tell_up_later();
@@ -132,9 +97,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   const bool inbound;
 
  private:
-  bool end_failed();
-  bool advance_end(Nanos now);
-
   PeerState state_;
   PeerIdentity identity_;
   std::atomic<bool> established_{false};
@@ -143,18 +105,14 @@ class Peer : public std::enable_shared_from_this<Peer> {
   NoticesIn notices_in_;
   LostLanes lost_lanes_{*this, state_};
   PeerWatch watch_{*this, state_};
-  Epochs epochs_;
+  EpochTalk epochs_{state_};
+  PeerEnd ending_{*this, state_};
   RefusalBudget refusals_;
-  std::atomic<tcpx_code> failure_{TCPX_OK};  // to be ended with it by the service thread
-  std::atomic<bool> end_asked_{false};       // the service thread knows
 
   // ---- guarded by the lock ----
   Notes notes_;
   std::function<void()> on_up_;
   uint32_t expected_lanes_ = 0;
-  uint64_t epoch_due_ = 0;              // one of ours it did not answer in time
-  std::vector<LaneReport> past_lanes_;  // once it is dismantled
-  bool dismantled_ = false;
 };
 
 }  // namespace tcpx

@@ -56,7 +56,7 @@ Status PeerLane::on_frame(const wire::Header& header, std::span<const wire::Piec
     case wire::FrameType::kLaneDownAck: return core_.peer.lost_lanes().hear(header);
     case wire::FrameType::kPing: pings_.hear_ping(header); return {};
     case wire::FrameType::kPong: pings_.hear_pong(header); return {};
-    case wire::FrameType::kBye: core_.peer.lane_said_bye(*this); return {};
+    case wire::FrameType::kBye: core_.peer.ending().lane_said_bye(*this); return {};
     default: return peer_error(TCPX_PROTOCOL_ERROR, "frame type without meaning here");
   }
 }
@@ -233,7 +233,7 @@ void PeerLane::ended(const Status& status) noexcept {
   notices_.give_up(&unconfirmed);
   in_.give_up();
   small_.drain();
-  core_.peer.or_fail([&] {
+  core_.peer.ending().or_fail([&] {
     core_.peer.lost_lanes().lost(*this, status, std::move(unconfirmed), std::move(reads));
   });
   fences_.let_go_all();

@@ -1,6 +1,6 @@
-// What the parts of a peer share (Peer, Transfers, Notices, LostLanes, PeerWatch), and the lock
-// without which nobody gets at it: what is guarded can be reached through a PeerLock alone, and a
-// function that needs it takes one.
+// What the parts of a peer share (Peer, Transfers, Notices, LostLanes, EpochTalk, PeerWatch,
+// PeerEnd), and the lock without which nobody gets at it: what is guarded can be reached through a
+// PeerLock alone, and a function that needs it takes one.
 //
 // The lock is taken inside loops' exclusive sections, so whoever holds it must never enter one.
 // Nothing here is shared between peers.

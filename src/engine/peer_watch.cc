@@ -22,8 +22,8 @@ constexpr Nanos kLongRound = 100 * kMilli;  // of a lane's thread, else it takes
 
 void PeerWatch::tick(Nanos now) {
   if (end_hung(now) || end_refused(now) || end_left(now)) return;
-  peer_.or_fail([&] { peer_.lost_lanes().close_given_up(); });
-  peer_.or_fail([&] { peer_.notices().end_pause(now); });
+  peer_.ending().or_fail([&] { peer_.lost_lanes().close_given_up(); });
+  peer_.ending().or_fail([&] { peer_.notices().end_pause(now); });
   peer_.transfers().expire_deadlines(now);
   peer_.transfers().advance_ends();
   if (in_a_call(now)) return;
@@ -35,10 +35,10 @@ void PeerWatch::tick(Nanos now) {
 bool PeerWatch::end_hung(Nanos now) {
   for (PeerLane* lane : peer_.lanes()) {
     if (!lane->traits().may_hang || lane->is_shut() || !lane->loop().hangs(now)) continue;
-    peer_.end(peer_error(TCPX_PATH_UNAVAILABLE,
-                         strf("the net plugin hangs in a call on lane {}; its thread and the "
-                              "memory it was given are lost, unless it comes back",
-                              lane->index())));
+    peer_.ending().begin(peer_error(
+        TCPX_PATH_UNAVAILABLE, strf("the net plugin hangs in a call on lane {}; its thread and the "
+                                    "memory it was given are lost, unless it comes back",
+                                    lane->index())));
     return true;
   }
   return false;
@@ -52,7 +52,7 @@ bool PeerWatch::end_refused(Nanos now) {
     if (refusal == nullptr) return false;
     refused = refusal->why.status;
   }
-  peer_.end(refused);
+  peer_.ending().begin(refused);
   return true;
 }
 
@@ -69,7 +69,7 @@ bool PeerWatch::end_left(Nanos now) {
     heard_leaving_ = heard;
     if (++left_ticks_ < kGoodbyesEnd && quiet_ticks_ < kGoodbyesFollow) return false;
   }
-  peer_.end(Peer::left());
+  peer_.ending().begin(PeerEnd::left());
   return true;
 }
 
@@ -93,7 +93,7 @@ void PeerWatch::watch_lanes(Nanos now) {
   }
   if (open.size() == 0) return;
   if (now - latest > options.peer_timeout)
-    return peer_.end(peer_error(
+    return peer_.ending().begin(peer_error(
         TCPX_PEER_TIMEOUT, strf("nothing heard from the peer for {} ms", (now - latest) / kMilli)));
   // After a silence of all lanes, or of this process, one of them is heard first: that says nothing
   // about the others.

@@ -221,18 +221,13 @@ std::string receipt_json_of(TransferState& t) {
 }
 
 std::string EngineCore::counters_json() {
-  std::vector<std::shared_ptr<Peer>> peers;
-  {
-    MutexLock lock(mu_);
-    for (auto& [id, peer] : peers_) peers.push_back(peer);
-  }
   Json list = Json::array();
-  for (auto& peer : peers) list.push_back(peer_json(*peer));
+  for (auto& peer : peers_.all()) list.push_back(peer_json(*peer));
   Json out = {
       {"schema", 1},
       {"version", kVersion},
-      {"engine_id", to_hex(uid_)},
-      {"engine", engine_json(shared_.counters, shared_, service_->half_open() + door_->visitors())},
+      {"engine_id", to_hex(shared_.uid)},
+      {"engine", engine_json(shared_.counters, shared_, service_.half_open() + door_->visitors())},
       {"peers", list}};
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -13,6 +13,7 @@
 #include "memory/region_table.h"
 #include "path/loop.h"
 #include "path/paths.h"
+#include "wire/handshake.h"
 
 namespace tcpx {
 
@@ -51,6 +52,7 @@ struct EngineCounters {
 };
 
 struct EngineShared {
+  wire::Uid uid{};  // who this engine is, to peers
   EngineOptions options;
   PathWish path_wish;
   Log log;
@@ -60,6 +62,7 @@ struct EngineShared {
   uint32_t cores = 1;        // that this process may use
   Drivers drivers;           // of the loops
   std::vector<std::unique_ptr<Loop>> loops;
+  uint32_t lanes_per_peer = 1;  // of peers that this engine connects to
   // Somebody calls again and again and has a core for that: whether those that are left are too few
   // for the loops' threads.
   bool caller_takes_a_core() const { return loops.size() + 1 > cores; }

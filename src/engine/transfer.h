@@ -2,6 +2,9 @@
 //
 // Everything but `code` and `drivers` is guarded by the peer's mutex. `code` is what users see:
 // TCPX_IN_PROGRESS until the transfer has ended, then its final code, written once per post.
+//
+// More than 30 members: all facts of one transfer, which begin, change and end together under one
+// lock, and are forgotten together by its next post.
 #pragma once
 
 #include <atomic>

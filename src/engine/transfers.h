@@ -1,5 +1,9 @@
 // The transfers under way with a peer: posted, cut out chunk by chunk by the lanes that have room,
 // settled, ended. What it works on is the peer's (peer_state.h).
+//
+// More than 40 functions: three ideas, a file each (transfers.cc: posted, settled, ended;
+// transfers_fences.cc: ends that are asked for; transfers_waiting.cc: callers that wait), that are
+// steps of one state machine. Cut apart, each would call the others' private steps.
 #pragma once
 
 #include <memory>

@@ -203,7 +203,7 @@ void Transfers::release(const std::shared_ptr<TransferState>& transfer) noexcept
   if (!quietly([&] {
         end_now(transfer, transfer_error(TCPX_CANCELLED, "released while in progress"), 0);
       }))
-    peer_.fail(TCPX_NO_MEMORY);
+    peer_.ending().fail(TCPX_NO_MEMORY);
   quietly([&] { sleep_until_ended(*transfer, kNever); });
 }
 

@@ -4,6 +4,8 @@
 // no loop.
 //
 // Nothing is created, allocated or waited for once it is open.
+//
+// More than 30 members: all that is open stays so, to the end.
 #pragma once
 
 #include <atomic>

@@ -19,9 +19,10 @@
 
 namespace tcpx {
 
-class ServiceOwner : public HandshakeHost {
+// All on the service thread.
+class ServiceOwner {
  public:
-  // All on the service thread.
+  virtual ~ServiceOwner() = default;
   virtual void accepted(Handshake& handshake) = 0;                       // server side, done
   virtual void refused(const Handshake& handshake, bool timed_out) = 0;  // server side, failed
   // All places for handshakes were taken: so many of them were closed to make room; none: the

@@ -25,10 +25,10 @@ struct CorePair {
         remote(bytes),
         source(make_engine(source_movers, chunk_bytes, lanes, more)),
         target(make_engine(target_movers, chunk_bytes, lanes, more)) {
-    EXPECT_TRUE(source->register_memory({local.data(), bytes, 0}, &local_region).ok());
-    EXPECT_TRUE(target->register_memory({remote.data(), bytes, 3}, &remote_region).ok());
-    EXPECT_TRUE(source->connect(target->connection_info(), &peer).ok());
-    std::copy(target->id().begin(), target->id().end(), described.engine_id);
+    EXPECT_TRUE(source->regions().register_memory({local.data(), bytes, 0}, &local_region).ok());
+    EXPECT_TRUE(target->regions().register_memory({remote.data(), bytes, 3}, &remote_region).ok());
+    EXPECT_TRUE(source->dialler().connect(target->connection_info(), &peer).ok());
+    std::copy(target->shared().uid.begin(), target->shared().uid.end(), described.engine_id);
     described.id = remote_region;
     described.length = bytes;
     described.access = 3;

@@ -165,8 +165,8 @@ TEST_F(DealtChunk, OfASessionThatEndsIsDropped) {
     held->release();
   });
   LaneList lanes = transfer->peer->lanes();  // the peer lets them go when it has ended
-  transfer->peer->end(peer_error(TCPX_PEER_CLOSED, "ended by the test"));
-  transfer->peer->await_end();
+  transfer->peer->ending().begin(peer_error(TCPX_PEER_CLOSED, "ended by the test"));
+  transfer->peer->ending().await();
   later.join();
   EXPECT_EQ(transfer->code.load(), TCPX_PEER_CLOSED);
   EXPECT_TRUE(second->idle());

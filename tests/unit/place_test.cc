@@ -37,7 +37,7 @@ struct Places : ::testing::Test {
                   uint64_t (*regions)[2]) {
     for (int i : {0, 1}) {
       Place place = i == 0 ? Place{} : Place{Place::Kind::kCuda, 1};
-      ASSERT_TRUE(engine
+      ASSERT_TRUE(engine.regions()
                       .register_memory(
                           {memory.data() + static_cast<size_t>(i) * kHalf, kHalf, access, place},
                           &(*regions)[i])
@@ -95,17 +95,17 @@ TEST_F(Places, AChunkThatMixesIsRefusedByTheOwner) {
 
 TEST_F(Places, DescriptionsSayWhere) {
   wire::RegionDescription description;
-  ASSERT_TRUE(pair.target->describe_region(there[1], &description).ok());
+  ASSERT_TRUE(pair.target->regions().describe(there[1], &description).ok());
   EXPECT_EQ(description.memory, TCPX_MEMORY_CUDA);
   EXPECT_EQ(description.device, 1);
-  ASSERT_TRUE(pair.target->describe_region(there[0], &description).ok());
+  ASSERT_TRUE(pair.target->regions().describe(there[0], &description).ok());
   EXPECT_EQ(description.memory, TCPX_MEMORY_HOST);
 }
 
 TEST_F(Places, WhatNobodyMovesIsNotRegistered) {
   uint64_t region = 0;
-  Status status =
-      pair.source->register_memory({pair.local.data(), 1, 0, {Place::Kind::kCuda, 7}}, &region);
+  Status status = pair.source->regions().register_memory(
+      {pair.local.data(), 1, 0, {Place::Kind::kCuda, 7}}, &region);
   EXPECT_EQ(status.code(), TCPX_UNSUPPORTED);
   EXPECT_NE(status.text().find("cuda:7"), std::string::npos) << status.text();
 }

@@ -238,7 +238,7 @@ TEST_P(SlowMove, HoldsUpAFence) {
   std::thread fence([&] {
     Status status = GetParam().at_source
                         ? transfer->peer->transfers().cancel(transfer, now_ns() + 20 * kSecond)
-                        : pair.engines.target->deregister(pair.engines.remote_region);
+                        : pair.engines.target->regions().deregister(pair.engines.remote_region);
     EXPECT_TRUE(status.ok()) << status.to_string();
     returned = true;
   });

@@ -1,9 +1,15 @@
 #include "path/net/comm.h"
 
+#include <utility>
+
 #include "base/text.h"
 #include "path/net/plugin_log.h"
 
 namespace tcpx::net {
+
+Status setup_error(std::string text) {
+  return lane_error(TCPX_PATH_UNAVAILABLE, std::move(text));
+}
 
 Status plugin_error(const char* call, nccl::Result result, bool* broke) {
   *broke = true;

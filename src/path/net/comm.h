@@ -39,6 +39,8 @@ struct CommSettings {
   uint32_t window = nccl::kMaxRequests;
 };
 
+// Why a lane has no comms.
+Status setup_error(std::string text);
 // A call on a comm that failed, with the plugin's last warning. A comm breaks with the peer, so
 // whoever gives a path up for that does not know which of the two it was: *broke.
 Status plugin_error(const char* call, nccl::Result result, bool* broke);

@@ -6,8 +6,8 @@
 // costs about as many system calls as the kernel has pieces of it ready.
 //
 // Its parts: SendQueue and Incoming (where the stream stands, both ways), PayloadBeside (null where
-// payload is in the stream). Of its functions 30 are Lane's, and few of those do more than ask a
-// part.
+// payload is in the stream). More than 40 functions: 30 of them are Lane's, and few of those do
+// more than ask a part.
 #pragma once
 
 #include "path/carrier.h"
