@@ -14,11 +14,11 @@ LaneMoves::LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits)
 }
 
 // Whether a move is not (or no longer) running.
-bool LaneMoves::over(uint64_t* move, std::string* failed) {
+bool LaneMoves::over(uint64_t* move, MoveEnd* end) {
   if (*move == 0) return true;
-  MoveState state = mover_->look(*move, failed);
+  MoveState state = mover_->look(*move, end);
   if (state == MoveState::kRunning) return false;
-  if (state == MoveState::kFailed && failed->empty()) *failed = "the copy failed";
+  if (state == MoveState::kFailed && end->why.empty()) end->why = "the copy failed";
   *move = 0;
   --running_;
   return true;
@@ -28,10 +28,10 @@ bool LaneMoves::over(uint64_t* move, std::string* failed) {
 // does not start, a GPU that hangs): those behind it do not wait. By hand it would only be more
 // work at a time.
 template <class Moved>
-Moved* LaneMoves::take_over(std::vector<Moved*>* list, std::string* failed) {
+Moved* LaneMoves::take_over(std::vector<Moved*>* list, MoveEnd* end) {
   for (auto at = list->begin(); at != list->end(); ++at) {
     Moved* moved = *at;
-    if (over(&moved->move, failed)) {
+    if (over(&moved->move, end)) {
       list->erase(at);
       return moved;
     }
@@ -60,15 +60,18 @@ void LaneMoves::begin(TxFrame* frame, uint8_t* slot) {
   ++running_;
 }
 
-TxFrame* LaneMoves::next_filled(std::string* failed) {
-  while (!waiting_.empty()) {
-    TxFrame* frame = waiting_.front();
-    uint8_t* slot = take(kSend, frame->header.payload_bytes, frame->place);
-    if (slot == nullptr) break;
-    waiting_.erase(waiting_.begin());
-    begin(frame, slot);
-  }
-  TxFrame* frame = take_over(&filling_, failed);
+TxFrame* LaneMoves::next_with_slot() {
+  if (waiting_.empty()) return nullptr;
+  TxFrame* frame = waiting_.front();
+  uint8_t* slot = take(kSend, frame->header.payload_bytes, frame->place);
+  if (slot == nullptr) return nullptr;
+  waiting_.erase(waiting_.begin());
+  begin(frame, slot);
+  return frame;
+}
+
+TxFrame* LaneMoves::next_filled(MoveEnd* end) {
+  TxFrame* frame = take_over(&filling_, end);
   if (frame == nullptr) return nullptr;
   frame->payload.assign(1, {frame->slot, frame->header.payload_bytes});
   frame->regions.assign(mover_->slot_extent(frame->slot));
@@ -104,8 +107,8 @@ bool LaneMoves::place(RxChunk* chunk) {
   return true;
 }
 
-RxChunk* LaneMoves::next_placed(std::string* failed) {
-  RxChunk* chunk = take_over(&placing_, failed);
+RxChunk* LaneMoves::next_placed(MoveEnd* end) {
+  RxChunk* chunk = take_over(&placing_, end);
   if (chunk != nullptr) chunk->state.step(RxChunk::State::kArrived);
   return chunk;
 }

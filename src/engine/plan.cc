@@ -175,6 +175,8 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
     bool last = i + 1 == stretches.size();
     cut_chunks(&plan, stretches[i], last ? plan.runs.size() : stretches[i + 1].first_run,
                request.chunk_bytes);
+    plan.local_places |= mask_of(stretches[i].local);
+    plan.remote_places |= mask_of(stretches[i].remote);
   }
   if (plan.chunks.size() > UINT32_MAX)
     return bad_call(TCPX_LIMIT, "more than 2^32 chunks; use a larger chunk_bytes");

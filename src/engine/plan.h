@@ -38,6 +38,7 @@ struct Plan {
   std::vector<uint64_t> local_regions;  // sorted, unique
   uint64_t bytes = 0;
   uint64_t pieces = 0;  // as given
+  PlaceMask local_places = 0, remote_places = 0;
 
   bool uses(uint64_t region) const;
   // Of a WRITE's chunk: where its bytes are read from. They may have to pass through a slot.

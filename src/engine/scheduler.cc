@@ -55,6 +55,7 @@ void Scheduler::add(const std::shared_ptr<TransferState>& transfer) {
 
 void Scheduler::leave_queue(size_t at) {
   queue_[at]->queued = false;
+  if (SlotWait& slots = queue_[at]->staging.slots; slots.wanted()) slots.not_wanted(now_ns());
   if (at + 1 != queue_.size()) std::swap(queue_[at], queue_.back());
   queue_.pop_back();
   if (queue_.empty()) waiting_.store(false, std::memory_order_relaxed);
@@ -102,14 +103,26 @@ bool Scheduler::may_carry(uint32_t lane, PlaceMask starved, const TransferState&
   return t.lanes.has(lane) && (starved == 0 || (t.plan.needs_slots(t.first_left()) & starved) == 0);
 }
 
+// For its receipt: the lane leaves it for want of a slot.
+void Scheduler::leave(uint32_t lane, TransferState& t) {
+  SlotWait& slots = t.staging.slots;
+  if (t.lanes.has(lane) && !slots.is_wanted_by(lane)) slots.wanted_by(lane, now_ns());
+}
+
 // Whether slots are all that this lane is short of.
 bool Scheduler::all_starved(uint32_t lane, PlaceMask starved) const {
   bool any = false;
   for (auto& transfer : queue_) {
     if (may_carry(lane, starved, *transfer)) return false;
+    leave(lane, *transfer);
     any |= transfer->lanes.has(lane);
   }
   return any;
+}
+
+void Scheduler::slots_not_wanted(uint32_t lane) {
+  const Nanos now = now_ns();
+  for (auto& transfer : queue_) transfer->staging.slots.not_wanted_by(lane, now);
 }
 
 // Moves turn_ to the next transfer that this lane may carry.
@@ -117,6 +130,7 @@ bool Scheduler::find_transfer(uint32_t lane, PlaceMask starved) {
   for (size_t tried = 0; tried < queue_.size(); ++tried) {
     turn_ = turn_ + 1 < queue_.size() ? turn_ + 1 : 0;
     if (may_carry(lane, starved, *queue_[turn_])) return true;
+    if (starved != 0) leave(lane, *queue_[turn_]);
   }
   return false;
 }

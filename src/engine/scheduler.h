@@ -49,6 +49,8 @@ class Scheduler {
   bool next(uint32_t lane, PlaceMask starved, ChunkWork* out, LaneBits* wake);
   // Whether the last `next` that found none would have found one, had there been a slot.
   bool was_starved() const { return was_starved_; }
+  // What waits for a slot, for its receipt, waits for none of this lane any more.
+  void slots_not_wanted(uint32_t lane);
   // Of a transfer that begins and has no other before it: an idle lane, from `lane` on, that is
   // given a chunk for which it need not come; kNoLane: none.
   uint32_t next_to_deal(const TransferState& transfer, uint32_t lane) const;
@@ -64,6 +66,7 @@ class Scheduler {
   void pass_turn() { turn_lane_ = turn_lane_ + 1 < lane_count_ ? turn_lane_ + 1 : 0; }
   bool left_to_others(uint32_t lane, LaneBits* wake) const;
   static bool may_carry(uint32_t lane, PlaceMask starved, const TransferState& transfer);
+  static void leave(uint32_t lane, TransferState& transfer);
   bool all_starved(uint32_t lane, PlaceMask starved) const;
   bool find_transfer(uint32_t lane, PlaceMask starved);
   void leave_queue(size_t at);

@@ -111,13 +111,13 @@ uint64_t GpuMover::begin_in(const uint8_t* slot, std::span<const iovec> memory,
                          : begin(false, memory, place, const_cast<uint8_t*>(slot));
 }
 
-MoveState GpuMover::look(uint64_t ticket, std::string* why) {
+MoveState GpuMover::look(uint64_t ticket, MoveEnd* end) {
   const uint64_t device = ticket >> kDeviceShift;
-  if (device == 0) return host_.look(ticket, why);
+  if (device == 0) return host_.look(ticket, end);
   Part& part = *parts_[device - 1];
   const MoveState state =
-      part.of.queue->look(static_cast<uint32_t>(ticket & kNumber), part.gpu->lost(), why);
-  if (state == MoveState::kFailed && why->empty()) *why = part.gpu->lost_why();
+      part.of.queue->look(static_cast<uint32_t>(ticket & kNumber), part.gpu->lost(), end);
+  if (state == MoveState::kFailed && end->why.empty()) end->why = part.gpu->lost_why();
   return state;
 }
 

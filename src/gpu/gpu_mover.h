@@ -46,7 +46,7 @@ class GpuMover final : public Mover {
   uint64_t begin_in(const uint8_t* slot, std::span<const iovec> memory,
                     const Place& place) override;
   uint64_t begin_unpack(const Unpacking& what) override { return host_.begin_unpack(what); }
-  MoveState look(uint64_t ticket, std::string* why) override;
+  MoveState look(uint64_t ticket, MoveEnd* end) override;
   bool tells() override;
   void tell_nobody() noexcept override;
 

@@ -197,12 +197,12 @@ void NetCarrier::give_proof_slot(SlotUse use, ProofMove* move) {
 }
 
 Status NetCarrier::look(ProofMove* move, bool* over) {
-  std::string why;
-  MoveState state = settings_.mover->look(move->ticket, &why);
+  MoveEnd end;
+  MoveState state = settings_.mover->look(move->ticket, &end);
   *over = state != MoveState::kRunning;
   if (*over) move->ticket = 0;
   return state != MoveState::kFailed ? Status()
-                                     : setup_error("the proof of a comm was not moved: " + why);
+                                     : setup_error("the proof of a comm was not moved: " + end.why);
 }
 
 Status NetCarrier::show_proof() {
