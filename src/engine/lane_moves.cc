@@ -76,6 +76,7 @@ TxFrame* LaneMoves::next_filled(MoveEnd* end) {
   frame->payload.assign(1, {frame->slot, frame->header.payload_bytes});
   frame->regions.assign(mover_->slot_extent(frame->slot));
   frame->copied += frame->header.payload_bytes;
+  if (!end->failed()) frame->sending.begin(RangeName::kSend, frame->header.payload_bytes);
   return frame;
 }
 
@@ -91,11 +92,13 @@ bool LaneMoves::land_in_slot(RxChunk* chunk) {
   chunk->landing.assign(1, {chunk->slot, chunk->header.payload_bytes});
   chunk->state.step(RxChunk::State::kLanding);
   chunk->regions.assign(mover_->slot_extent(chunk->slot));
+  chunk->receiving.begin(RangeName::kReceive, chunk->header.payload_bytes);
   return true;
 }
 
 bool LaneMoves::place(RxChunk* chunk) {
   if (chunk->refusal == TCPX_OK && chunk->slot != nullptr) {
+    chunk->receiving.end();
     placing_.reserve(placing_.size() + 1);
     chunk->move = mover_->begin_in(chunk->slot, chunk->destination, chunk->place);
     chunk->state.step(RxChunk::State::kPlacing);
@@ -133,16 +136,19 @@ uint8_t* LaneMoves::take(SlotUse use, uint64_t bytes, const Place& place) {
 }
 
 void LaneMoves::give(SlotUse use, uint8_t** slot) {
-  if (*slot == nullptr) return;
   mover_->give_slot(use, std::exchange(*slot, nullptr));
   --held_[static_cast<size_t>(use)];
 }
 
 void LaneMoves::give_back(TxFrame* frame) {
+  if (frame->slot == nullptr) return;
+  frame->sending.end();
   give(kSend, &frame->slot);
 }
 
 void LaneMoves::give_back(RxChunk* chunk) {
+  if (chunk->slot == nullptr) return;
+  chunk->receiving.end();
   give(kReceive, &chunk->slot);
 }
 

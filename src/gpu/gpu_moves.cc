@@ -27,6 +27,16 @@ constexpr Nanos kBetweenLooks = 100;
 constexpr uint64_t kSmall = 64u << 10;
 constexpr Nanos kAwakeForStream = 50 * kMicro;
 
+constexpr RangeName range_of(Lane lane) {
+  switch (lane) {
+    case Lane::kCopyOut: return RangeName::kCopyOut;
+    case Lane::kCopyIn: return RangeName::kCopyIn;
+    case Lane::kKernelOut: return RangeName::kGather;
+    case Lane::kKernelIn: return RangeName::kScatter;
+  }
+  return RangeName::kCopyOut;
+}
+
 constexpr bool is_kernel(Lane lane) {
   return lane == Lane::kKernelOut || lane == Lane::kKernelIn;
 }
@@ -91,6 +101,7 @@ void Gpu::begin(MoveQueue& queue, MoveJob& job) {
   job.lacked_kernel = wants && !kernel;
   job.lane = kernel ? (job.out ? Lane::kKernelOut : Lane::kKernelIn)
                     : (job.out ? Lane::kCopyOut : Lane::kCopyIn);
+  job.range.begin(range_of(job.lane), job.bytes);
   const cu::Stream stream = stream_of(job.lane, queue);
   cu::Result result = kernel ? submit_kernels(job, stream) : submit_copies(job, stream);
   if (result != cu::kSuccess) job.why = cuda_.text_of(result);

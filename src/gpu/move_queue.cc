@@ -40,6 +40,7 @@ MoveState MoveQueue::look(uint32_t at, bool lost, MoveEnd* end) {
   *end = {std::move(job.why), job.copies,    job.kernels, job.lacked_kernel,
           job.pushed,         job.submitted, now_ns()};
   job.why.clear();
+  job.range.end();
   job.state.store(MoveJob::State::kFree, std::memory_order_relaxed);
   free_.push_back(at);
   looked_at_.store(looked_at_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

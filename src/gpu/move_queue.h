@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ranges.h"
 #include "memory/mover.h"
 
 namespace tcpx::gpu {
@@ -41,7 +42,8 @@ struct MoveJob {
   uint32_t copies = 0, kernels = 0;
   bool lacked_kernel = false;
   Nanos submitted = 0;
-  std::string why;  // what was under way of it comes to its end first
+  ProfiledRange range;  // from here on until the loop sees that it is over
+  std::string why;      // what was under way of it comes to its end first
   std::atomic<State> state{State::kFree};
 };
 
