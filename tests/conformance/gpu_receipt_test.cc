@@ -182,7 +182,7 @@ TEST_P(GpuReceiptOf, NamesTheWaitForSlots) {
     return;
   }
   EXPECT_GT(r.slot_wait_us, 50'000) << waits(r);
-  EXPECT_GT(r.slot_wait_us, 0.7 * r.total_us) << waits(r);
+  EXPECT_GT(r.slot_wait_us, 0.4 * r.total_us) << waits(r);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -199,19 +199,21 @@ TEST_F(GpuReceipt, ChunksThatWereDealtWaitForSlotsToo) {
   plan("copy_us:5000");
   for (tcpx_op op : kBothOps) {
     const tcpx_receipt r = moved(op);
-    EXPECT_GT(r.slot_wait_us, 0.7 * r.total_us) << op_name(op) << ": " << waits(r);
+    EXPECT_GT(r.slot_wait_us, 0.4 * r.total_us) << op_name(op) << ": " << waits(r);
   }
 }
 
-// A peer that does not read: slots are full of what the network does not take.
+// A peer that does not read: the slots that a lane may have, two of four, are full of what the
+// network does not take.
 TEST_F(GpuReceipt, AStoppedPeerIsNoWaitForSlots) {
   Options options = loopback_options({{"lanes", "1"},
-                                      {"chunk_bytes", "256K"},
+                                      {"chunk_bytes", "128K"},
                                       {"io_threads", "1"},
-                                      {"gpu_staging", "2M"},
-                                      {"gpu_slot", "256K"},
+                                      {"gpu_staging", "1M"},
+                                      {"socket_buffer", "64K"},
+                                      {"gpu_slot", "128K"},
                                       {"require_path", "tcp"}});
-  constexpr uint64_t kLength = 16 << 20;
+  constexpr uint64_t kLength = 4 << 20;
   Engine engine = make_engine(options);
   Remote peer(Placement::kProcess, options, "host");
   PeerRegion& remote = peer.memory(kLength, 2);
