@@ -79,8 +79,12 @@ int run_bench_command(BenchOptions& options) {
   if (options.json) {
     print(stdout, "{}\n", bench_document(options, run).dump(2));
   } else {
-    for (auto& record : run.result.records)
-      if (record.error.empty()) print(stdout, "{}\n", perf_line(record));
+    for (auto& record : run.result.records) {
+      if (!record.error.empty()) continue;
+      print(stdout, "{}\n", perf_line(record));
+      const std::string staged = staging_line(record.receipt);
+      if (!staged.empty()) print(stdout, "[STAGED] the last one: {}\n", staged);
+    }
   }
   std::fflush(stdout);
   return report_error(run);

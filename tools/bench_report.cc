@@ -122,6 +122,16 @@ std::string perf_line(const Record& record) {
               format_size(record.bytes));
 }
 
+std::string staging_line(const tcpx_receipt& r) {
+  if (r.staged_out + r.staged_in == 0) return {};
+  std::string out = strf("{} bytes {}, by {} copies and {} kernels", r.staged_out + r.staged_in,
+                         r.staged_out > 0 ? "out" : "in", r.copies, r.kernels);
+  if (r.kernels_missing > 0)
+    out += strf(" ({} chunks by copies for want of a kernel)", r.kernels_missing);
+  return out + strf("; of {:.1f} us waited {:.1f} for slots, {:.1f} to be submitted, moved {:.1f}",
+                    r.total_us, r.slot_wait_us, r.submit_wait_us, r.staging_us);
+}
+
 std::string readable_receipt(const tcpx_receipt& r) {
   std::string out = strf("Receipt of the last {}:\n", r.op == TCPX_WRITE ? "WRITE" : "READ");
   const auto line = [&out](const char* name, const std::string& value) {
@@ -133,6 +143,8 @@ std::string readable_receipt(const tcpx_receipt& r) {
        strf("{} in {} piece(s), {} run(s), {} chunk(s)", r.bytes, r.pieces, r.runs, r.chunks));
   line("lanes",
        strf("{} used, {} lost, {} chunk(s) sent again", r.lanes_used, r.lanes_lost, r.retries));
+  line("memory", strf("{} here, {} at the peer", r.local_memory, r.remote_memory));
+  if (const std::string staged = staging_line(r); !staged.empty()) line("staged", staged);
   line("staging copies", strf("{} bytes", r.staging_copies));
   line("peer generation", strf("{:016x}", r.peer_generation));
   line("queued", strf("{:>12.1f} us  (post to first chunk out)", r.queued_us));

@@ -61,6 +61,8 @@ std::string table_row(const Record& record);
 std::string short_header();  // for `demo`
 std::string short_row(const Record& record);
 std::string perf_line(const Record& record);  // "[PERF] Avg: 8.100 ms, BW: 8.28 GB/s ..."
+// What passed through slots in the last transfer, and what that waited for; "": nothing did.
+std::string staging_line(const tcpx_receipt& receipt);
 std::string readable_receipt(const tcpx_receipt& receipt);
 
 }  // namespace tcpx::tool

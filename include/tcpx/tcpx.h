@@ -306,6 +306,27 @@ typedef struct tcpx_receipt {
   double moving_us; /* first chunk out to last chunk confirmed */
   double notify_us; /* notification sent to confirmed; 0 without one */
   double total_us;  /* post to end */
+
+  /* Since struct_size 256. Kinds of memory at both ends, as this side knows them: "host", "cuda",
+   * "host+cuda". */
+  char local_memory[16];
+  char remote_memory[16];
+  /* Memory that lanes cannot touch, a GPU's above all, passes through slots. What follows is about
+   * that, and about this side alone: what the peer does is part of moving_us. All 0 where nothing
+   * is staged, as host memory on tcp. */
+  uint64_t staged_out;      /* bytes out of memory into slots, before they left */
+  uint64_t staged_in;       /* bytes out of slots into memory, after they arrived */
+  uint64_t copies;          /* copies that the GPU's copy engine was asked for */
+  uint64_t kernels;         /* kernels that were launched */
+  uint64_t kernels_missing; /* chunks of many pieces that the copy engine took piece by piece:
+                               there are no kernels here, or they did not start */
+  /* By the wall clock: what several chunks wait for at once counts once, so none of these is more
+   * than total_us. They overlap each other, and the network's time. */
+  double slot_wait_us;   /* a chunk could not go on for want of a slot */
+  double submit_wait_us; /* a chunk was handed to the GPU's thread, and its copies or kernels not
+                            all to CUDA: the thread has other work, or waits for CUDA's lock */
+  double staging_us;     /* CUDA had a chunk's copies or kernels, and they were not seen to be over;
+                            with staging=host, the CPU moved it */
 } tcpx_receipt;
 TCPX_API tcpx_code tcpx_receipt_get(tcpx_transfer* transfer, tcpx_receipt* receipt);
 /* The same as one JSON document, with bytes and chunks per lane. */

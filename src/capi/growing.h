@@ -18,7 +18,7 @@ inline constexpr size_t kPeerInfoV1 = 272, kRegisterArgsV1 = 40, kPostArgsV1 = 4
 static_assert(sizeof(tcpx_peer_info) == kPeerInfoV1);
 static_assert(sizeof(tcpx_register_args) == kRegisterArgsV1);
 static_assert(sizeof(tcpx_post_args) == kPostArgsV1);
-static_assert(sizeof(tcpx_receipt) == kReceiptV1);
+static_assert(offsetof(tcpx_receipt, local_memory) == kReceiptV1);
 
 inline Status check_struct_size(const char* type, size_t given) {
   if (given >= sizeof given && given <= (1u << 16)) return {};

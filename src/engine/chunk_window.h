@@ -57,6 +57,7 @@ struct ChunkOut {
   RxChunk* landing = nullptr;  // READ: its data is arriving or being moved into place
   uint64_t copied = 0;
   bool is_read = false;
+  bool lacks_slot = false;  // it waits for one
   GpusTouched gpus{};
   tcpx_code answer = TCPX_OK;  // of kAnswered
 

@@ -59,6 +59,7 @@ Status ChunksIn::head(const wire::Header& header, std::span<const wire::Piece> p
     give_back(chunk);
     return status;
   }
+  const bool waited = wants_slot_;
   wants_slot_ = chunk->state == RxChunk::State::kHead && !land(chunk);
   if (wants_slot_) {  // it comes again: look_for_slot()
     if (!is_write) out_.data_comes_later(header);
@@ -66,6 +67,7 @@ Status ChunksIn::head(const wire::Header& header, std::span<const wire::Piece> p
     core_.make_waiting();
     return {};
   }
+  if (waited && header.type == wire::FrameType::kData) out_.has_slot(header);
   writes_in_ += is_write;
   *out = chunk;
   return {};

@@ -40,7 +40,14 @@ void ChunksOut::deal(ChunkWork work) {
 bool ChunksOut::take_dealt(ChunkWork* out, const NoMoreOf& no_more) {
   core_.assert_inside();
   if (!core_.load.dealt.load(std::memory_order_acquire)) return false;
-  if (!no_more.none() && dealt_.transfer->plan.is_of(dealt_.chunk, no_more)) return false;
+  if (!no_more.none() && dealt_.transfer->plan.is_of(dealt_.chunk, no_more)) {
+    if (dealt_.transfer->plan.lacks_slot(dealt_.chunk, no_more.slots))
+      dealt_lacks_slot();
+    else
+      dealt_lacks_none();
+    return false;
+  }
+  dealt_lacks_none();
   *out = std::move(dealt_);
   core_.load.dealt.store(false, std::memory_order_release);
   return true;
@@ -59,6 +66,7 @@ void ChunksOut::fill() {
     // Sending it takes a while. The other lanes want theirs first; the lane asks again behind it.
     if (long_write && shared) break;
   }
+  if (wanted_ != 0) want_slots_no_more();
 }
 
 // A chunk has its slot before it leaves its queue: there other lanes can still have it. Those that
@@ -69,6 +77,7 @@ bool ChunksOut::take(ChunkWork* out) {
   no_more.slots = core_.moves.starved();
   wants_slot_ = no_more.slots != 0;
   if (wants_slot_) core_.make_waiting();  // the slots may be other lanes'
+  if (wanted_ != 0 && wanted_ != no_more.slots) want_slots_no_more();
   if (take_dealt(out, no_more)) return true;
   Transfers& transfers = core_.peer.transfers();
   if (no_more.host && !transfers.may_have_gpu_chunks()) return false;
@@ -76,6 +85,7 @@ bool ChunksOut::take(ChunkWork* out) {
   const uint32_t news = transfers.chunk_news();
   if (!no_more.none() && refused_.no_more == no_more && refused_.news == news) return false;
   if (core_.lane->payload_credit() == 0) return false;
+  wanted_ = no_more.slots;
   NoMoreOf because_of = no_more;
   if (transfers.next_chunk(core_.index, &because_of, notices_, out)) return true;
   refused_ = {because_of, news};
@@ -103,6 +113,7 @@ uint64_t ChunksOut::send(ChunkWork work) {
     core_.into_slot(frame);
   else
     core_.lane->queue(frame);
+  if (staged && frame->slot == nullptr) lacks_slot(entry);
   if (notice != nullptr) notices_.send_behind(std::move(notice), entry.transfer, entry.transfer_id);
   return frame->has_tail() && !staged ? bytes : 0;  // into a slot it goes by itself
 }
@@ -145,17 +156,18 @@ void ChunksOut::build(const ChunkWork& work, TxFrame* frame) {
 
 // ---- sent, and answered ----------------------------------------------------------------------
 
-void ChunksOut::filled(TxFrame* frame, const std::string& failed) {
+void ChunksOut::filled(TxFrame* frame, const MoveEnd& end) {
   ChunkOut* entry = window_.find(frame->header.transfer, frame->header.chunk);
-  if (core_.open() && failed.empty()) {
+  if (entry != nullptr) moved(*entry, end);
+  if (core_.open() && !end.failed()) {
     if (entry != nullptr) entry->state.step(ChunkOut::State::kQueued);
     return core_.lane->queue(frame);
   }
   const wire::Header header = frame->header;
   if (entry != nullptr) entry->frame = nullptr;
   give_back(frame);
-  if (failed.empty() || entry == nullptr) return;  // the lane has ended: its chunks go elsewhere
-  const tcpx_code code = fail(header, TCPX_COPY_FAILED, failed);
+  if (!end.failed() || entry == nullptr) return;  // the lane has ended: its chunks go elsewhere
+  const tcpx_code code = fail(header, TCPX_COPY_FAILED, end.why);
   notices_.write_failed();
   settle(*entry, code);
 }
@@ -199,6 +211,7 @@ Status ChunksOut::answered(const wire::Header& header) {
 }
 
 void ChunksOut::settle(ChunkOut& entry, tcpx_code code) {
+  lacks_none(entry);
   ChunkWork work = window_.settle(entry, code == TCPX_OK, now_ns());
   core_.load.in_flight.store(window_.used(), std::memory_order_relaxed);
   core_.shared.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
@@ -240,10 +253,15 @@ void ChunksOut::data_comes_later(const wire::Header& header) {
   ChunkOut* entry = window_.find(header.transfer, header.chunk);
   entry->state.step(ChunkOut::State::kOut);
   entry->landing = nullptr;
+  lacks_slot(*entry);
 }
 
 void ChunksOut::data_moves(const wire::Header& header) {
   window_.find(header.transfer, header.chunk)->state.step(ChunkOut::State::kPlacing);
+}
+
+void ChunksOut::data_moved(const wire::Header& header, const MoveEnd& end) {
+  if (ChunkOut* entry = window_.find(header.transfer, header.chunk)) moved(*entry, end);
 }
 
 void ChunksOut::data_placed(const RxChunk& chunk) {
@@ -252,6 +270,46 @@ void ChunksOut::data_placed(const RxChunk& chunk) {
   entry->landing = nullptr;
   entry->copied = chunk.copied + (chunk.slot == nullptr ? 0 : chunk.header.payload_bytes);
   settle(*entry, chunk.refusal);
+}
+
+// ---- what waits for a slot, for receipts -----------------------------------------------------
+
+// A lane without room or credit for a chunk waits for its peer, and not for slots.
+void ChunksOut::want_slots_no_more() {
+  const bool wants = core_.open() && window_.may_hold_more() && core_.lane->payload_credit() > 0;
+  if (wants && core_.moves.starved() == wanted_) return;
+  wanted_ = 0;
+  refused_ = {};
+  core_.peer.transfers().slots_not_wanted(core_.index);
+}
+
+void ChunksOut::dealt_lacks_slot() {
+  if (std::exchange(dealt_lacks_slot_, true)) return;
+  core_.peer.transfers().chunk_without_slot(*dealt_.transfer, dealt_.transfer_id);
+}
+
+void ChunksOut::dealt_lacks_none() {
+  if (!std::exchange(dealt_lacks_slot_, false)) return;
+  core_.peer.transfers().chunk_has_slot(*dealt_.transfer, dealt_.transfer_id);
+}
+
+void ChunksOut::lacks_slot(ChunkOut& entry) {
+  if (entry.transfer == nullptr || std::exchange(entry.lacks_slot, true)) return;
+  core_.peer.transfers().chunk_without_slot(*entry.transfer, entry.transfer_id);
+}
+
+void ChunksOut::lacks_none(ChunkOut& entry) {
+  if (!std::exchange(entry.lacks_slot, false) || entry.transfer == nullptr) return;
+  core_.peer.transfers().chunk_has_slot(*entry.transfer, entry.transfer_id);
+}
+
+void ChunksOut::has_slot(const wire::Header& header) {
+  if (ChunkOut* entry = window_.find(header.transfer, header.chunk)) lacks_none(*entry);
+}
+
+void ChunksOut::moved(const ChunkOut& entry, const MoveEnd& end) {
+  if (entry.transfer == nullptr) return;
+  core_.peer.transfers().chunk_moved(*entry.transfer, entry.transfer_id, end, entry.bytes);
 }
 
 // ---- fences ----------------------------------------------------------------------------------
@@ -304,7 +362,10 @@ bool ChunksOut::stop(ChunkOut& entry) {
   if (frame != nullptr && !entry.is_read && !core_.lane->abandon(frame, TCPX_CANCELLED) &&
       frame->slot == nullptr)
     return false;
-  if (entry.is_read) entry.transfer.reset();
+  if (entry.is_read) {
+    lacks_none(entry);
+    entry.transfer.reset();
+  }
   return true;
 }
 
@@ -314,7 +375,10 @@ bool ChunksOut::stop(ChunkOut& entry) {
 // only after the peer has closed its end. A READ can be asked again at once.
 void ChunksOut::give_up(std::vector<ChunkWork>* writes, std::vector<ChunkWork>* reads) {
   wants_slot_ = false;
+  if (wanted_ != 0) want_slots_no_more();
+  dealt_lacks_none();
   window_.give_up_all([this](ChunkOut& entry) {
+    lacks_none(entry);
     core_.shared.counters.chunks_live.fetch_sub(1, std::memory_order_relaxed);
     if (entry.transfer == nullptr) return;
     auto& list = entry.is_read ? lost_reads_ : lost_writes_;

@@ -30,7 +30,9 @@ class ChunksOut {
   void look_for_slot() { wants_slot_ = wants_slot_ && core_.moves.starved() != 0; }
 
   // ---- sent, and answered ----
-  void filled(TxFrame* frame, const std::string& failed);  // its slot
+  // It had to wait for a slot, a WRITE or the data of a READ, and has one.
+  void has_slot(const wire::Header& header);
+  void filled(TxFrame* frame, const MoveEnd& end);  // its slot
   void sent(TxFrame* frame);
   Status answered(const wire::Header& header);
   bool awaits_answer() const { return window_.used() > 0; }
@@ -43,6 +45,7 @@ class ChunksOut {
   void data_comes_later(const wire::Header& header);
   // It waits for moves, its own or those before it.
   void data_moves(const wire::Header& header);
+  void data_moved(const wire::Header& header, const MoveEnd& end);
   // It is where it belongs, or was dropped.
   void data_placed(const RxChunk& chunk);
 
@@ -61,6 +64,12 @@ class ChunksOut {
   uint64_t send(ChunkWork work);
   void build(const ChunkWork& work, TxFrame* frame);
   uint64_t cannot_reach(ChunkOut& entry);
+  void dealt_lacks_slot();
+  void dealt_lacks_none();
+  void lacks_slot(ChunkOut& entry);
+  void lacks_none(ChunkOut& entry);
+  void moved(const ChunkOut& entry, const MoveEnd& end);
+  void want_slots_no_more();
   void settle(ChunkOut& entry, tcpx_code code);
   template <class Mine>
   size_t stop_if(Mine&& mine);
@@ -77,6 +86,9 @@ class ChunksOut {
   Pool<TxFrame> frames_;
   std::vector<wire::Piece> pieces_;
   bool wants_slot_ = false;
+  PlaceMask wanted_ =
+      0;  // slots of these, when chunks in the queue were last left for want of them
+  bool dealt_lacks_slot_ = false;
   struct {
     NoMoreOf no_more;
     uint32_t news = 0;

@@ -100,7 +100,7 @@ void LaneLife::tell_peer() {
 
 void LaneLife::has_ended() {
   if (ending_since_.exchange(0, std::memory_order_relaxed) == 0) return;
-  core_.peer.or_fail([&] { tell_peer(); });
+  core_.peer.ending().or_fail([&] { tell_peer(); });
   if (!shut_) return;
   is_shut_.store(true, std::memory_order_release);
   core_.peer.ending().or_fail([&] { core_.peer.ending().lane_shut(); });

@@ -22,11 +22,11 @@ LaneMoves::LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits)
 }
 
 // Whether a move is not (or no longer) running.
-bool LaneMoves::over(uint64_t* move, std::string* failed) {
+bool LaneMoves::over(uint64_t* move, MoveEnd* end) {
   if (*move == 0) return true;
-  MoveState state = mover_->look(*move, failed);
+  MoveState state = mover_->look(*move, end);
   if (state == MoveState::kRunning) return false;
-  if (state == MoveState::kFailed && failed->empty()) *failed = "the copy failed";
+  if (state == MoveState::kFailed && end->why.empty()) end->why = "the copy failed";
   *move = 0;
   --running_;
   return true;
@@ -36,10 +36,10 @@ bool LaneMoves::over(uint64_t* move, std::string* failed) {
 // does not start, a GPU that hangs): those behind it do not wait. By hand it would only be more
 // work at a time.
 template <class Moved>
-Moved* LaneMoves::take_over(std::vector<Moved*>* list, std::string* failed) {
+Moved* LaneMoves::take_over(std::vector<Moved*>* list, MoveEnd* end) {
   for (auto at = list->begin(); at != list->end(); ++at) {
     Moved* moved = *at;
-    if (over(&moved->move, failed)) {
+    if (over(&moved->move, end)) {
       list->erase(at);
       return moved;
     }
@@ -69,26 +69,30 @@ void LaneMoves::begin(TxFrame* frame, uint8_t* slot) {
   ++running_;
 }
 
-TxFrame* LaneMoves::next_filled(std::string* failed) {
-  PlaceMask none_of = 0;  // of each place in the order in which they came
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
+// Of each place in the order in which they came.
+TxFrame* LaneMoves::next_with_slot() {
+  PlaceMask none_of = 0;
+  for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
     TxFrame* frame = *at;
     const PlaceMask place = mask_of(frame->place);
-    uint8_t* slot =
-        (none_of & place) != 0 ? nullptr : take(kSend, frame->header.payload_bytes, frame->place);
+    if ((none_of & place) != 0) continue;
+    uint8_t* slot = take(kSend, frame->header.payload_bytes, frame->place);
     none_of |= slot == nullptr ? place : 0;
-    if (slot == nullptr) {
-      ++at;
-      continue;
-    }
-    at = waiting_.erase(at);
+    if (slot == nullptr) continue;
+    waiting_.erase(at);
     begin(frame, slot);
+    return frame;
   }
-  TxFrame* frame = take_over(&filling_, failed);
+  return nullptr;
+}
+
+TxFrame* LaneMoves::next_filled(MoveEnd* end) {
+  TxFrame* frame = take_over(&filling_, end);
   if (frame == nullptr) return nullptr;
   frame->payload.assign(1, {frame->slot, frame->header.payload_bytes});
   frame->regions.assign(mover_->slot_extent(frame->slot));
   frame->copied += frame->header.payload_bytes;
+  if (!end->failed()) frame->sending.begin(RangeName::kSend, frame->header.payload_bytes);
   return frame;
 }
 
@@ -114,6 +118,7 @@ bool LaneMoves::land_in_slot(RxChunk* chunk) {
   chunk->landing.assign(1, {chunk->slot, bytes});
   chunk->state.step(RxChunk::State::kLanding);
   chunk->regions.assign(chunk->spare ? RegionExtent{} : mover_->slot_extent(chunk->slot));
+  chunk->receiving.begin(RangeName::kReceive, bytes);
   return true;
 }
 
@@ -138,6 +143,7 @@ uint8_t* LaneMoves::take_spare(uint64_t bytes, const Place& place) {
 
 bool LaneMoves::place(RxChunk* chunk) {
   if (chunk->refusal == TCPX_OK && chunk->slot != nullptr) {
+    chunk->receiving.end();
     placing_.reserve(placing_.size() + 1);
     chunk->move = mover_->begin_in(chunk->slot, chunk->destination, chunk->place);
     chunk->state.step(RxChunk::State::kPlacing);
@@ -149,8 +155,8 @@ bool LaneMoves::place(RxChunk* chunk) {
   return true;
 }
 
-RxChunk* LaneMoves::next_placed(std::string* failed) {
-  RxChunk* chunk = take_over(&placing_, failed);
+RxChunk* LaneMoves::next_placed(MoveEnd* end) {
+  RxChunk* chunk = take_over(&placing_, end);
   if (chunk != nullptr) chunk->state.step(RxChunk::State::kArrived);
   return chunk;
 }
@@ -181,16 +187,19 @@ uint8_t* LaneMoves::take(SlotUse use, uint64_t bytes, const Place& place) {
 }
 
 void LaneMoves::give(SlotUse use, uint8_t** slot, const Place& place) {
-  if (*slot == nullptr) return;
   mover_->give_slot(use, std::exchange(*slot, nullptr));
   --held_[index_of(place)][static_cast<size_t>(use)];
 }
 
 void LaneMoves::give_back(TxFrame* frame) {
+  if (frame->slot == nullptr) return;
+  frame->sending.end();
   give(kSend, &frame->slot, frame->place);
 }
 
 void LaneMoves::give_back(RxChunk* chunk) {
+  if (chunk->slot == nullptr) return;
+  chunk->receiving.end();
   if (!chunk->spare) return give(kReceive, &chunk->slot, chunk->place);
   mover_->give_spare(std::exchange(chunk->slot, nullptr), chunk->place);
   chunk->spare = false;

@@ -39,8 +39,10 @@ class LaneMoves {
   // ---- out ----
   // The frame's payload lies where it has to pass through a slot.
   void fill(TxFrame* frame);
-  // One whose payload is in a slot now; nullptr: none. `failed`: what went wrong.
-  TxFrame* next_filled(std::string* failed);
+  // One that had no slot and has one now; nullptr: none.
+  TxFrame* next_with_slot();
+  // One whose payload is in a slot now; nullptr: none. `end`: of its move.
+  TxFrame* next_filled(MoveEnd* end);
   // Takes back one that has no slot yet; false: it has.
   bool unwait(TxFrame* frame);
 
@@ -59,7 +61,7 @@ class LaneMoves {
   }
   // All of it has arrived. True: nothing is to be moved.
   bool place(RxChunk* chunk);
-  RxChunk* next_placed(std::string* failed);
+  RxChunk* next_placed(MoveEnd* end);
   template <class F>
   void each_placing(F&& f) const {
     for (RxChunk* chunk : placing_) f(chunk);
@@ -91,9 +93,9 @@ class LaneMoves {
   uint8_t* take_spare(uint64_t bytes, const Place& place);
   bool waits_long() const;
   void begin(TxFrame* frame, uint8_t* slot);
-  bool over(uint64_t* move, std::string* failed);
+  bool over(uint64_t* move, MoveEnd* end);
   template <class Moved>
-  Moved* take_over(std::vector<Moved*>* list, std::string* failed);
+  Moved* take_over(std::vector<Moved*>* list, MoveEnd* end);
 
   Mover* const mover_;
   const PlaceKinds places_;  // that the path serves without

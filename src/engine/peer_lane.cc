@@ -174,17 +174,20 @@ Work PeerLane::advance_idle() {
 }
 
 void PeerLane::advance_moves() {
-  std::string failed;
-  while (TxFrame* frame = core_.moves.next_filled(&failed)) {
+  while (TxFrame* frame = core_.moves.next_with_slot())
+    if (frame->header.type == wire::FrameType::kWrite) out_.has_slot(frame->header);
+  MoveEnd end;
+  while (TxFrame* frame = core_.moves.next_filled(&end)) {
     if (frame->header.type == wire::FrameType::kWrite)
-      out_.filled(frame, failed);
+      out_.filled(frame, end);
     else
-      in_.filled(frame, failed);
-    failed.clear();
+      in_.filled(frame, end.why);
+    end = {};
   }
-  while (RxChunk* chunk = core_.moves.next_placed(&failed)) {
-    if (!failed.empty()) chunk->refusal = on_move_failed(chunk, failed);
-    failed.clear();
+  while (RxChunk* chunk = core_.moves.next_placed(&end)) {
+    if (end.failed()) chunk->refusal = on_move_failed(chunk, end.why);
+    if (chunk->header.type == wire::FrameType::kData) out_.data_moved(chunk->header, end);
+    end = {};
     in_.placed(chunk);
   }
 }

@@ -190,10 +190,9 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
       most = std::min(most, request.movers->most_at_a_time(stretches[i].local));
     cut_chunks(&plan, stretches[i], last ? plan.runs.size() : stretches[i + 1].first_run,
                std::min(request.chunk_bytes, most));
+    plan.local_places |= mask_of(stretches[i].local);
+    plan.remote_places |= mask_of(stretches[i].remote);
   }
-  plan.touches_gpus = std::any_of(stretches.begin(), stretches.end(), [](const Stretch& each) {
-    return !each.local.is_host() || !each.remote.is_host();
-  });
   if (plan.chunks.size() > UINT32_MAX)
     return bad_call(TCPX_LIMIT, "more than 2^32 chunks; use a larger chunk_bytes");
   *out = std::move(plan);

@@ -55,17 +55,21 @@ struct Plan {
   PartRegions regions;                  // the local ones, by run: no run lies in two
   std::vector<uint64_t> local_regions;  // sorted, unique
   uint64_t bytes = 0;
-  uint64_t pieces = 0;        // as given
-  bool touches_gpus = false;  // some chunk does
+  uint64_t pieces = 0;  // as given
+  PlaceMask local_places = 0, remote_places = 0;
 
   bool uses(uint64_t region) const;
   GpusTouched gpus_of(uint32_t chunk) const {
     return {mask_of(chunks[chunk].local) & kGpuBits, mask_of(chunks[chunk].remote) & kGpuBits};
   }
+  bool touches_gpus() const { return ((local_places | remote_places) & kGpuBits) != 0; }
   // A WRITE's bytes are read here, and may have to pass through a slot before they leave.
+  bool lacks_slot(uint32_t chunk, PlaceMask starved) const {
+    return op == TCPX_WRITE && (mask_of(chunks[chunk].local) & starved) != 0;
+  }
   bool is_of(uint32_t chunk, const NoMoreOf& no_more) const {
     const GpusTouched gpus = gpus_of(chunk);
-    if (op == TCPX_WRITE && (mask_of(chunks[chunk].local) & no_more.slots) != 0) return true;
+    if (lacks_slot(chunk, no_more.slots)) return true;
     if (gpus.none()) return no_more.host;
     return (gpus.here & no_more.gpus.here) != 0 || (gpus.there & no_more.gpus.there) != 0;
   }

@@ -24,8 +24,31 @@ void copy_text(const std::string& text, char* out, size_t size) {
   out[length] = 0;
 }
 
+double to_us(Nanos time) {
+  return static_cast<double>(time) / kMicro;
+}
+
 double span_us(Nanos from, Nanos to) {
-  return from == 0 || to == 0 || to < from ? 0 : static_cast<double>(to - from) / kMicro;
+  return from == 0 || to == 0 || to < from ? 0 : to_us(to - from);
+}
+
+// Of places: "host", "cuda", "host+cuda".
+std::string kinds_of(PlaceMask places) {
+  const bool host = (places & kHostBit) != 0, cuda = (places & ~kHostBit) != 0;
+  return host && cuda ? "host+cuda" : cuda ? "cuda" : "host";
+}
+
+void add_staging(const TransferState& t, tcpx_receipt* out) {
+  const Staging& staging = t.staging;
+  copy_text(kinds_of(t.plan.local_places), out->local_memory, sizeof out->local_memory);
+  copy_text(kinds_of(t.plan.remote_places), out->remote_memory, sizeof out->remote_memory);
+  (t.plan.op == TCPX_WRITE ? out->staged_out : out->staged_in) = staging.bytes;
+  out->copies = staging.copies;
+  out->kernels = staging.kernels;
+  out->kernels_missing = staging.kernels_missing;
+  out->slot_wait_us = to_us(staging.slots.sum(now_ns()));
+  out->submit_wait_us = to_us(staging.submitting.sum());
+  out->staging_us = to_us(staging.moving.sum());
 }
 
 // What a fact about lanes is for those that carried a part, e.g. the names of their interfaces.
@@ -179,6 +202,7 @@ tcpx_receipt receipt_of(TransferState& t) {
   out.moving_us = span_us(t.first_out, t.last_settled);
   out.notify_us = span_us(t.notice_out, t.ended_at);
   out.total_us = span_us(t.posted_at, t.ended_at);
+  add_staging(t, &out);
   return out;
 }
 
@@ -216,6 +240,16 @@ std::string receipt_json_of(TransferState& t) {
               {"moving_us", r.moving_us},
               {"notify_us", r.notify_us},
               {"total_us", r.total_us},
+              {"local_memory", r.local_memory},
+              {"remote_memory", r.remote_memory},
+              {"staged_out", r.staged_out},
+              {"staged_in", r.staged_in},
+              {"copies", r.copies},
+              {"kernels", r.kernels},
+              {"kernels_missing", r.kernels_missing},
+              {"slot_wait_us", r.slot_wait_us},
+              {"submit_wait_us", r.submit_wait_us},
+              {"staging_us", r.staging_us},
               {"lanes", lanes}};
   return out.dump();
 }

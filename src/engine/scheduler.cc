@@ -50,13 +50,14 @@ void Scheduler::add(const std::shared_ptr<TransferState>& transfer) {
   if (transfer->queued || !transfer->has_work()) return;
   queue_.push_back(transfer);
   transfer->queued = true;
-  if (transfer->plan.touches_gpus) of_gpus_.fetch_add(1, std::memory_order_relaxed);
+  if (transfer->plan.touches_gpus()) of_gpus_.fetch_add(1, std::memory_order_relaxed);
   waiting_.store(true, std::memory_order_release);
 }
 
 void Scheduler::leave_queue(size_t at) {
   queue_[at]->queued = false;
-  if (queue_[at]->plan.touches_gpus) of_gpus_.fetch_sub(1, std::memory_order_relaxed);
+  if (queue_[at]->plan.touches_gpus()) of_gpus_.fetch_sub(1, std::memory_order_relaxed);
+  if (SlotWait& slots = queue_[at]->staging.slots; slots.wanted()) slots.not_wanted(now_ns());
   if (at + 1 != queue_.size()) std::swap(queue_[at], queue_.back());
   queue_.pop_back();
   if (queue_.empty()) waiting_.store(false, std::memory_order_relaxed);
@@ -104,14 +105,27 @@ bool Scheduler::may_carry(uint32_t lane, const NoMoreOf& no_more, const Transfer
   return t.lanes.has(lane) && (no_more.none() || !t.plan.is_of(t.first_left(), no_more));
 }
 
+// For its receipt: whether the lane leaves it for want of a slot.
+void Scheduler::leave(uint32_t lane, const NoMoreOf& no_more, TransferState& t) {
+  SlotWait& slots = t.staging.slots;
+  if (!t.lanes.has(lane) || slots.is_wanted_by(lane)) return;
+  if (t.plan.lacks_slot(t.first_left(), no_more.slots)) slots.wanted_by(lane, now_ns());
+}
+
 // Whether there is something for this lane, and nothing that it takes.
 bool Scheduler::passes_over_all(uint32_t lane, const NoMoreOf& no_more) const {
   bool any = false;
   for (auto& transfer : queue_) {
     if (may_carry(lane, no_more, *transfer)) return false;
+    leave(lane, no_more, *transfer);
     any |= transfer->lanes.has(lane);
   }
   return any;
+}
+
+void Scheduler::slots_not_wanted(uint32_t lane) {
+  const Nanos now = now_ns();
+  for (auto& transfer : queue_) transfer->staging.slots.not_wanted_by(lane, now);
 }
 
 // Moves turn_ to the next transfer that this lane may carry.
@@ -119,6 +133,7 @@ bool Scheduler::find_transfer(uint32_t lane, const NoMoreOf& no_more) {
   for (size_t tried = 0; tried < queue_.size(); ++tried) {
     turn_ = turn_ + 1 < queue_.size() ? turn_ + 1 : 0;
     if (may_carry(lane, no_more, *queue_[turn_])) return true;
+    leave(lane, no_more, *queue_[turn_]);
   }
   return false;
 }

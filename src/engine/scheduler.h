@@ -51,6 +51,8 @@ class Scheduler {
   bool next(uint32_t lane, const NoMoreOf& no_more, ChunkWork* out, LaneBits* wake);
   // Whether the last `next` that found none would have found one, had the lane taken any.
   bool all_passed_over() const { return all_passed_over_; }
+  // What waits for a slot, for its receipt, waits for none of this lane any more.
+  void slots_not_wanted(uint32_t lane);
   // Of a transfer that begins and has no other before it: an idle lane, from `lane` on, that is
   // given a chunk for which it need not come; kNoLane: none.
   uint32_t next_to_deal(const TransferState& transfer, uint32_t lane) const;
@@ -66,6 +68,7 @@ class Scheduler {
   void pass_turn() { turn_lane_ = turn_lane_ + 1 < lane_count_ ? turn_lane_ + 1 : 0; }
   bool left_to_others(uint32_t lane, LaneBits* wake) const;
   static bool may_carry(uint32_t lane, const NoMoreOf& no_more, const TransferState& transfer);
+  static void leave(uint32_t lane, const NoMoreOf& no_more, TransferState& transfer);
   bool passes_over_all(uint32_t lane, const NoMoreOf& no_more) const;
   bool find_transfer(uint32_t lane, const NoMoreOf& no_more);
   void leave_queue(size_t at);

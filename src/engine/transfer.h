@@ -19,6 +19,7 @@
 
 #include "engine/lane_bits.h"
 #include "engine/plan.h"
+#include "engine/staging.h"
 
 namespace tcpx {
 
@@ -115,6 +116,7 @@ struct TransferState : std::enable_shared_from_this<TransferState> {
   uint64_t retries = 0;
   uint64_t staging_bytes = 0;
   uint32_t lanes_lost = 0;
+  Staging staging;
   std::vector<LaneShare> shares;  // by lane index
 
   bool live() const { return stage != Stage::kIdle && stage != Stage::kEnded; }

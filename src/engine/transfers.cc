@@ -87,6 +87,7 @@ void Transfers::begin(PeerLock& lock, const std::shared_ptr<TransferState>& tran
   t.first_out = t.last_settled = t.notice_out = t.ended_at = 0;
   t.retries = t.staging_bytes = 0;
   t.lanes_lost = 0;
+  t.staging = {};
   std::fill(t.shares.begin(), t.shares.end(), LaneShare{});
   t.live_at = lock->live.size();
   lock->live.push_back(transfer);
@@ -159,6 +160,26 @@ bool Transfers::next_chunk(uint32_t lane, NoMoreOf* no_more, const LaneNotices& 
     out->notice = t.notice;
   }
   return true;
+}
+
+void Transfers::slots_not_wanted(uint32_t lane) {
+  PeerLock lock(state_);
+  lock->scheduler.slots_not_wanted(lane);
+}
+
+void Transfers::chunk_without_slot(TransferState& t, uint64_t post) {
+  PeerLock lock(state_);
+  if (t.is_live_post(post)) t.staging.slots.one_more_without(now_ns());
+}
+
+void Transfers::chunk_has_slot(TransferState& t, uint64_t post) {
+  PeerLock lock(state_);
+  if (t.is_live_post(post)) t.staging.slots.one_less_without(now_ns());
+}
+
+void Transfers::chunk_moved(TransferState& t, uint64_t post, const MoveEnd& move, uint64_t bytes) {
+  PeerLock lock(state_);
+  if (t.is_live_post(post)) t.staging.add(move, bytes);
 }
 
 void Transfers::settle(const ChunkWork& work, tcpx_code code, const char* who) {
@@ -235,6 +256,7 @@ void Transfers::finish(PeerLock& lock, TransferState& t, tcpx_code code) {
   if (t.notice != nullptr && code != TCPX_OK) peer_.notices().withdraw(lock, t.notice);
   t.notice.reset();
   t.ended_at = now_ns();
+  t.staging.slots.stop(t.ended_at);
   auto& counter =
       code == TCPX_OK ? shared_.counters.transfers_done : shared_.counters.transfers_failed;
   counter.fetch_add(1, std::memory_order_relaxed);

@@ -43,6 +43,12 @@ class Transfers {
   // `notices`: of that lane. `no_more`: what it does not take; empty, when it returns, if that was
   // not the reason why it got nothing.
   bool next_chunk(uint32_t lane, NoMoreOf* no_more, const LaneNotices& notices, ChunkWork* out);
+  // For receipts: what this lane did not get for want of slots, it would not take now either.
+  void slots_not_wanted(uint32_t lane);
+  // A chunk of this post that a lane has waits for a slot; has one; was moved out of it or into it.
+  void chunk_without_slot(TransferState& transfer, uint64_t post);
+  void chunk_has_slot(TransferState& transfer, uint64_t post);
+  void chunk_moved(TransferState& transfer, uint64_t post, const MoveEnd& move, uint64_t bytes);
   void settle(const ChunkWork& work, tcpx_code code, const char* who);
   // This post of the transfer ends with that status when nothing of it is under way any more.
   void fail(const std::shared_ptr<TransferState>& transfer, uint64_t post, const Status& status);

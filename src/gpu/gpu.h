@@ -88,12 +88,12 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   void take_queues();
   bool begin_some();
   void begin(MoveQueue& queue, MoveJob& job);
-  bool takes_kernel(const MoveJob& job) const;
+  static bool wants_kernel(const MoveJob& job);
   cu::Stream stream_of(Lane lane, const MoveQueue& queue) const {
     return streams_[static_cast<size_t>(lane)][queue.number() % kStreams];
   }
-  cu::Result submit_copies(const MoveJob& job, cu::Stream stream);
-  cu::Result submit_kernels(const MoveJob& job, cu::Stream stream);
+  cu::Result submit_copies(MoveJob& job, cu::Stream stream);
+  cu::Result submit_kernels(MoveJob& job, cu::Stream stream);
   bool under_way() const;
   bool tell(bool all);
   void watch(Nanos now);

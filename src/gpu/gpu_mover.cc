@@ -138,9 +138,9 @@ size_t GpuMover::spare_at(const Part& part, const uint8_t* at) {
 }
 
 // With a slot it is a move like any other.
-MoveState GpuMover::look_at_spare(const Place& place, Part& part, Spare& spare, std::string* why) {
+MoveState GpuMover::look_at_spare(const Place& place, Part& part, Spare& spare, MoveEnd* end) {
   if (spare.begun) {
-    const MoveState state = look_at(part, spare.number, why);
+    const MoveState state = look_at(part, spare.number, end);
     if (state != MoveState::kRunning)
       give_slot(SlotUse::kReceive, std::exchange(spare.slot, nullptr));
     return state;
@@ -186,20 +186,20 @@ uint64_t GpuMover::begin_in(const uint8_t* slot, std::span<const iovec> memory,
                          : begin(false, memory, place, const_cast<uint8_t*>(slot));
 }
 
-MoveState GpuMover::look_at(Part& part, uint32_t number, std::string* why) {
-  return part.of.queue->look(number, part.gpu->lost(), why);
+MoveState GpuMover::look_at(Part& part, uint32_t number, MoveEnd* end) {
+  return part.of.queue->look(number, part.gpu->lost(), end);
 }
 
-MoveState GpuMover::look(uint64_t ticket, std::string* why) {
+MoveState GpuMover::look(uint64_t ticket, MoveEnd* end) {
   const uint64_t device = ticket >> kDeviceShift;
-  if (device == 0) return host_.look(ticket, why);
+  if (device == 0) return host_.look(ticket, end);
   const Place place{Place::Kind::kCuda, static_cast<uint16_t>(device - 1)};
   Part& part = *parts_[place.device];
   const uint64_t number = ticket & kNumber;
   const MoveState state = (ticket & kOutOfSpare) != 0
-                              ? look_at_spare(place, part, *part.spares[number], why)
-                              : look_at(part, static_cast<uint32_t>(number), why);
-  if (state == MoveState::kFailed && why->empty()) *why = part.gpu->lost_why();
+                              ? look_at_spare(place, part, *part.spares[number], end)
+                              : look_at(part, static_cast<uint32_t>(number), end);
+  if (state == MoveState::kFailed && end->why.empty()) end->why = part.gpu->lost_why();
   return state;
 }
 

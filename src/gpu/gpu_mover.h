@@ -52,7 +52,7 @@ class GpuMover final : public Mover {
   uint64_t begin_in(const uint8_t* slot, std::span<const iovec> memory,
                     const Place& place) override;
   uint64_t begin_unpack(const Unpacking& what) override { return host_.begin_unpack(what); }
-  MoveState look(uint64_t ticket, std::string* why) override;
+  MoveState look(uint64_t ticket, MoveEnd* end) override;
   bool tells() override;
   void tell_nobody() noexcept override;
 
@@ -85,8 +85,8 @@ class GpuMover final : public Mover {
   uint64_t begin(bool out, std::span<const iovec> memory, const Place& place, uint8_t* slot);
   static size_t spare_at(const Part& part, const uint8_t* at);  // none: how many there are
   static uint32_t push(Part& part, bool out, std::span<const iovec> memory, uint8_t* slot);
-  static MoveState look_at(Part& part, uint32_t number, std::string* why);
-  MoveState look_at_spare(const Place& place, Part& part, Spare& spare, std::string* why);
+  static MoveState look_at(Part& part, uint32_t number, MoveEnd* end);
+  MoveState look_at_spare(const Place& place, Part& part, Spare& spare, MoveEnd* end);
 
   const OpenGpus& gpus_;
   MoveWatcher& watcher_;

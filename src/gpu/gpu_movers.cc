@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "base/text.h"
 #include "gpu/detect_place.h"
 
 namespace tcpx::gpu {
 
 GpuMovers::GpuMovers(const Settings& settings, const Log& log)
-    : settings_(settings), log_(log), host_(settings.stages_host), open_(settings.stages_host) {}
+    : settings_(settings), log_(log), host_(settings.stages_host), open_(settings.stages_host) {
+  attach_profiler();
+}
 
 GpuMovers::~GpuMovers() {
   for (auto& gpu : gpus_) gpu->close();

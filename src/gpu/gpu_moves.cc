@@ -27,6 +27,16 @@ constexpr Nanos kBetweenLooks = 100;
 constexpr uint64_t kSmall = 64u << 10;
 constexpr Nanos kAwakeForStream = 50 * kMicro;
 
+constexpr RangeName range_of(Lane lane) {
+  switch (lane) {
+    case Lane::kCopyOut: return RangeName::kCopyOut;
+    case Lane::kCopyIn: return RangeName::kCopyIn;
+    case Lane::kKernelOut: return RangeName::kGather;
+    case Lane::kKernelIn: return RangeName::kScatter;
+  }
+  return RangeName::kCopyOut;
+}
+
 constexpr bool is_kernel(Lane lane) {
   return lane == Lane::kKernelOut || lane == Lane::kKernelIn;
 }
@@ -80,17 +90,18 @@ bool Gpu::begin_some() {
   return any;
 }
 
-bool Gpu::takes_kernel(const MoveJob& job) const {
-  if (gather_ == nullptr || kernels_held_ || job.memory.size() <= kFewPieces) return false;
-  return job.bytes / job.memory.size() < kLongPiece;
+bool Gpu::wants_kernel(const MoveJob& job) {
+  return job.memory.size() > kFewPieces && job.bytes / job.memory.size() < kLongPiece;
 }
 
 void Gpu::begin(MoveQueue& queue, MoveJob& job) {
   if (unusable_) return queue.refuse(job, lost_why_);
   const Nanos from = now_ns();
-  const bool kernel = takes_kernel(job);
+  const bool wants = wants_kernel(job), kernel = wants && gather_ != nullptr && !kernels_held_;
+  job.lacked_kernel = wants && !kernel;
   job.lane = kernel ? (job.out ? Lane::kKernelOut : Lane::kKernelIn)
                     : (job.out ? Lane::kCopyOut : Lane::kCopyIn);
+  job.range.begin(range_of(job.lane), job.bytes);
   const cu::Stream stream = stream_of(job.lane, queue);
   cu::Result result = kernel ? submit_kernels(job, stream) : submit_copies(job, stream);
   if (result != cu::kSuccess) job.why = cuda_.text_of(result);
@@ -104,6 +115,7 @@ void Gpu::begin(MoveQueue& queue, MoveJob& job) {
   if (took > counts_.longest_call.load(std::memory_order_relaxed))
     counts_.longest_call.store(took, std::memory_order_relaxed);
   counts_.moves.fetch_add(1, std::memory_order_relaxed);
+  job.submitted = now;
   if (marked == cu::kSuccess) {
     job.state.store(MoveJob::State::kUnderWay, std::memory_order_release);
     return;
@@ -114,20 +126,21 @@ void Gpu::begin(MoveQueue& queue, MoveJob& job) {
   stop_using(job.why);
 }
 
-cu::Result Gpu::submit_copies(const MoveJob& job, cu::Stream stream) {
+cu::Result Gpu::submit_copies(MoveJob& job, cu::Stream stream) {
   uint8_t* slot = job.slot;
   for (const iovec& part : job.memory) {
     const auto memory = reinterpret_cast<cu::Pointer>(part.iov_base);
     const cu::Result result = job.out ? cuda_.memcpy_dtoh_async(slot, memory, part.iov_len, stream)
                                       : cuda_.memcpy_htod_async(memory, slot, part.iov_len, stream);
     if (result != cu::kSuccess) return result;
+    ++job.copies;
     slot += part.iov_len;
   }
   counts_.copies.fetch_add(job.memory.size(), std::memory_order_relaxed);
   return cu::kSuccess;
 }
 
-cu::Result Gpu::submit_kernels(const MoveJob& job, cu::Stream stream) {
+cu::Result Gpu::submit_kernels(MoveJob& job, cu::Stream stream) {
   uint32_t at = 0;
   for (size_t next = 0; next < job.memory.size();) {
     const size_t count = std::min<size_t>(job.memory.size() - next, Pieces::kMost);
@@ -146,6 +159,7 @@ cu::Result Gpu::submit_kernels(const MoveJob& job, cu::Stream stream) {
                             1, 1, 0, stream, parameters, nullptr);
     if (result != cu::kSuccess) return result;
     counts_.kernels.fetch_add(1, std::memory_order_relaxed);
+    ++job.kernels;
     next += count;
   }
   return cu::kSuccess;

@@ -14,6 +14,9 @@ uint32_t MoveQueue::push(bool out, std::span<const iovec> memory, uint8_t* slot,
   job.bytes = 0;
   for (const iovec& part : memory) job.bytes += part.iov_len;
   job.pushed = now;
+  job.copies = job.kernels = 0;
+  job.lacked_kernel = false;
+  job.submitted = 0;
   job.state.store(MoveJob::State::kQueued, std::memory_order_relaxed);
   const uint32_t place = pushed_.load(std::memory_order_relaxed);
   ring_[place % kJobs].store(at, std::memory_order_relaxed);
@@ -21,7 +24,7 @@ uint32_t MoveQueue::push(bool out, std::span<const iovec> memory, uint8_t* slot,
   return at;
 }
 
-MoveState MoveQueue::look(uint32_t at, bool lost, std::string* why) {
+MoveState MoveQueue::look(uint32_t at, bool lost, MoveEnd* end) {
   MoveJob& job = jobs_[at];
   const MoveJob::State state = job.state.load(std::memory_order_acquire);
   MoveState result = MoveState::kRunning;
@@ -34,8 +37,10 @@ MoveState MoveQueue::look(uint32_t at, bool lost, std::string* why) {
     result = MoveState::kFailed;  // with the GPU's last words, which the caller has
   }
   if (result == MoveState::kRunning) return result;
-  if (result == MoveState::kFailed) *why = std::move(job.why);
+  *end = {std::move(job.why), job.copies,    job.kernels, job.lacked_kernel,
+          job.pushed,         job.submitted, now_ns()};
   job.why.clear();
+  job.range.end();
   job.state.store(MoveJob::State::kFree, std::memory_order_relaxed);
   free_.push_back(at);
   looked_at_.store(looked_at_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ranges.h"
 #include "memory/mover.h"
 
 namespace tcpx::gpu {
@@ -38,7 +39,11 @@ struct MoveJob {
   // The GPU's thread's, until `state` says otherwise.
   Lane lane{};
   uint32_t mark = 0;
-  std::string why;  // what was under way of it comes to its end first
+  uint32_t copies = 0, kernels = 0;
+  bool lacked_kernel = false;
+  Nanos submitted = 0;
+  ProfiledRange range;  // from here on until the loop sees that it is over
+  std::string why;      // what was under way of it comes to its end first
   std::atomic<State> state{State::kFree};
 };
 
@@ -62,7 +67,7 @@ class MoveQueue {
   // ---- the loop ----
   uint32_t push(bool out, std::span<const iovec> memory, uint8_t* slot, Nanos now);
   // `lost`: the GPU does nothing any more.
-  MoveState look(uint32_t job, bool lost, std::string* why);
+  MoveState look(uint32_t job, bool lost, MoveEnd* end);
   // Nobody will look any more. What is under way goes on; what was not begun is not begun.
   // When it returns the watcher is not told anything any more.
   void close() noexcept;

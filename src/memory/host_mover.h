@@ -31,7 +31,7 @@ class HostMover final : public Mover {
   uint64_t begin_in(const uint8_t* slot, std::span<const iovec> memory,
                     const Place& place) override;
   uint64_t begin_unpack(const Unpacking& what) override;
-  MoveState look(uint64_t ticket, std::string*) override;
+  MoveState look(uint64_t ticket, MoveEnd* end) override;
   bool by_hand() const override { return shape_.step != kWhole; }
 
  private:
@@ -47,6 +47,7 @@ class HostMover final : public Mover {
     uint8_t* slot = nullptr;
     std::span<const Fragment> fragments;  // left to be unpacked
     const uint8_t* pool = nullptr;
+    Nanos begun = 0;  // of those through slots
   };
   std::vector<size_t>& of(SlotUse use) { return free_[use == SlotUse::kSend ? 0 : 1]; }
   const std::vector<size_t>& of(SlotUse use) const { return free_[use == SlotUse::kSend ? 0 : 1]; }

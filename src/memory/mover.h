@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "memory/fragments.h"
 #include "memory/place.h"
@@ -24,6 +25,19 @@
 namespace tcpx {
 
 enum class MoveState : uint8_t { kRunning, kDone, kFailed };
+
+// What a move took, and how it failed.
+struct MoveEnd {
+  std::string why;             // in words; "": it did not fail
+  uint32_t copies = 0;         // that a copy engine was asked for
+  uint32_t kernels = 0;        // that were launched
+  bool lacked_kernel = false;  // it has many pieces, and was copied one by one all the same
+  // When it was begun here, when whoever does it had all of it (0: never), and when it was seen to
+  // be over. All 0 where nobody asks for them.
+  Nanos begun = 0, submitted = 0, over = 0;
+
+  bool failed() const { return !why.empty(); }
+};
 
 // Chunks that leave must not keep those that arrive from their slots, nor the other way round: two
 // engines that write to each other would wait for ever.
@@ -84,9 +98,9 @@ class Mover {
   virtual uint64_t begin_in(const uint8_t* slot, std::span<const iovec> memory,
                             const Place& place) = 0;
   virtual uint64_t begin_unpack(const Unpacking& what) = 0;
-  // Once it is not running the ticket is worth nothing any more. Done: the bytes are there for
-  // whoever looks. Failed: `why` says in words what happened; the destination may hold anything.
-  virtual MoveState look(uint64_t ticket, std::string* why) = 0;
+  // Once it is not running the ticket is worth nothing any more, and `end` is told. Done: the bytes
+  // are there for whoever looks. Failed: the destination may hold anything.
+  virtual MoveState look(uint64_t ticket, MoveEnd* end) = 0;
   // Moves go on only while they are looked at, a little each time: whoever has one looks again at
   // once, and no other thread is in the memory between two looks.
   virtual bool by_hand() const { return false; }

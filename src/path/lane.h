@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/message_bytes.h"
+#include "base/ranges.h"
 #include "base/status.h"
 #include "base/steps.h"
 #include "memory/place.h"
@@ -53,6 +54,7 @@ struct TxFrame {
   uint8_t* slot = nullptr;
   uint64_t move = 0;
   std::vector<iovec> memory;
+  ProfiledRange sending;  // out of the slot
 
   void reset();
   bool has_tail() const { return header.has_payload() && !beside; }
@@ -93,6 +95,7 @@ struct RxChunk {
   uint8_t* slot = nullptr;      // staged: where it lands
   bool spare = false;           // that is none, but a mover's spare memory
   uint64_t move = 0;            // ticket of kPlacing
+  ProfiledRange receiving;      // into the slot
   uint64_t copied = 0;          // bytes that were copied once more on their way in
   MessageBytes message;         // payload of a notification, as far as it has come
   bool reserved = false;        // there is room in the inbox for it

@@ -10,6 +10,29 @@ class Receipts : public Conformance {
   bool unpacks() const {
     return row().path == "net" && row().name != "net_host_direct" && row().name != "net_host_plain";
   }
+  // "cuda:1" is of the kind cuda.
+  static std::string kind_of(const std::string& memory) { return memory.substr(0, 4); }
+  bool passes_slots() const { return row().memory == "cuda" || row().name.ends_with("_staged"); }
+  void expect_staging(const tcpx_receipt& receipt) const {
+    EXPECT_EQ(receipt.local_memory, kind_of(row().memory));
+    EXPECT_EQ(receipt.remote_memory,
+              kind_of(row().peer_memory != nullptr ? row().peer_memory : row().memory));
+    const uint64_t staged = receipt.op == TCPX_WRITE ? receipt.staged_out : receipt.staged_in;
+    EXPECT_EQ(receipt.op == TCPX_WRITE ? receipt.staged_in : receipt.staged_out, 0u);
+    EXPECT_EQ(receipt.kernels, 0u);
+    EXPECT_EQ(receipt.kernels_missing, 0u);
+    // A chunk is one piece.
+    EXPECT_EQ(receipt.copies, row().memory == "cuda" ? receipt.chunks : 0);
+    if (passes_slots()) {
+      EXPECT_EQ(staged, receipt.bytes);
+      EXPECT_GT(receipt.staging_us, 0);
+    } else if (row().path == "tcp") {
+      EXPECT_EQ(staged, 0u);
+      EXPECT_EQ(receipt.slot_wait_us + receipt.submit_wait_us + receipt.staging_us, 0);
+    }
+    for (double us : {receipt.slot_wait_us, receipt.submit_wait_us, receipt.staging_us})
+      EXPECT_LE(us, receipt.total_us);
+  }
   // Bytes and chunks by lane, from the receipt's JSON.
   static std::vector<std::pair<uint64_t, uint64_t>> lanes_of(const nlohmann::json& json) {
     std::vector<std::pair<uint64_t, uint64_t>> out;
@@ -66,7 +89,15 @@ TEST_P(Receipts, FieldsAddUp) {
     EXPECT_GT(receipt.notify_us, 0);
     EXPECT_LE(receipt.queued_us + receipt.moving_us + receipt.notify_us, receipt.total_us + 1);
 
+    expect_staging(receipt);
+
     auto json = nlohmann::json::parse(transfer.receipt_json());
+    EXPECT_EQ(json.at("staged_out"), receipt.staged_out);
+    EXPECT_EQ(json.at("staged_in"), receipt.staged_in);
+    EXPECT_EQ(json.at("copies"), receipt.copies);
+    EXPECT_EQ(json.at("staging_us"), receipt.staging_us);
+    EXPECT_EQ(json.at("submit_wait_us"), receipt.submit_wait_us);
+    EXPECT_EQ(json.at("slot_wait_us"), receipt.slot_wait_us);
     EXPECT_EQ(lanes_of(json).size(), row().lanes) << "also those that carried nothing";
     uint64_t bytes = 0, chunks = 0, used = 0;
     for (auto [lane_bytes, lane_chunks] : lanes_of(json)) {

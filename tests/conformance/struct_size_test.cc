@@ -51,6 +51,25 @@ TEST_F(StructSize, AnOlderCallerGetsWhatItKnows) {
   EXPECT_TRUE(info.untouched(offsetof(tcpx_peer_info, generation)));
 }
 
+// What was added to receipts stands behind the first version, which zero stands for.
+TEST_F(StructSize, ACallerOfTheFirstVersionGetsTheReceiptOfThen) {
+  ASSERT_TRUE(succeeded(transfer.post()));
+  ASSERT_TRUE(succeeded(transfer.wait(kLong)));
+  const size_t first = offsetof(tcpx_receipt, local_memory);
+  EXPECT_EQ(first, 256u);
+  for (size_t known : {first, size_t{0}}) {
+    Versioned<tcpx_receipt> old(known);
+    ASSERT_EQ(tcpx_receipt_get(transfer.raw(), old.get()), TCPX_OK) << tcpx_last_error();
+    EXPECT_GT(old.get()->total_us, 0);
+    EXPECT_TRUE(old.untouched(first)) << "bytes behind the caller's struct were written";
+  }
+  Versioned<tcpx_receipt> now(sizeof(tcpx_receipt));
+  ASSERT_EQ(tcpx_receipt_get(transfer.raw(), now.get()), TCPX_OK);
+  EXPECT_STREQ(now.get()->local_memory, "host");
+  EXPECT_STREQ(now.get()->remote_memory, "host");
+  EXPECT_EQ(now.get()->slot_wait_us, 0);
+}
+
 TEST_F(StructSize, ANewerCallerGetsZerosForWhatIsNotKnownHere) {
   ASSERT_TRUE(succeeded(transfer.post()));
   ASSERT_TRUE(succeeded(transfer.wait(kLong)));

@@ -230,6 +230,7 @@ class Loopback(Case):
         self.assertIn("10^9", result.stdout)
         self.assertRegex(result.stdout, r"(?m)^read +64K ")
         self.assertRegex(result.stdout, r"(?m)^\[PERF\] Avg: [\d.]+ ms, BW: [\d.]+ GB/s")
+        self.assertNotIn("[STAGED]", result.stdout)
         self.assertNotIn("\r", result.stderr)  # progress is for terminals
 
     def test_pieces_are_not_joined(self):
@@ -302,6 +303,11 @@ class GpuMemory(Case):
                 for record in document["records"]:
                     self.assertEqual(record["memory"], named)
                     self.assertIs(record["verified"], True)
+                    receipt, ends = record["receipt"], (named.split(",") * 2)[:2]
+                    self.assertEqual([receipt["local_memory"], receipt["remote_memory"]],
+                                     [end.split(":")[0] for end in ends])
+                    self.assertEqual(receipt["staged_out"] + receipt["staged_in"],
+                                     0 if ends[0] == "host" else record["bytes"])
                 for end in set(named.split(",")) - {"host"}:
                     self.assertIn(f"{end} (Fake GPU", result.stderr)  # whose staging the engine has opened
 
@@ -311,6 +317,7 @@ class GpuMemory(Case):
         self.assert_ended(result, 0)
         self.assertIn("memory cuda:1,", result.stdout)
         self.assertRegex(result.stdout, r"(?m)^read +100001 +7 .* yes$")
+        self.assertRegex(result.stdout, r"(?m)^\[STAGED\] the last one: 100001 bytes in, by \d+ copies and \d+ kernels")
 
     def test_damaged_data_is_exit_4(self):
         for op in ("write", "read"):

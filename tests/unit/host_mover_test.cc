@@ -80,9 +80,9 @@ struct Destination {
 // How many looks it took.
 int unpack(HostMover& mover, const Message& m, const Destination& to, uint64_t offset) {
   uint64_t ticket = mover.begin_unpack({m.fragments, m.pool.data(), to.parts, offset, {}});
-  std::string why;
+  MoveEnd end;
   for (int looks = 1;; ++looks)
-    if (mover.look(ticket, &why) == MoveState::kDone) return looks;
+    if (mover.look(ticket, &end) == MoveState::kDone) return looks;
 }
 
 HostMover::Shape in_steps(uint64_t bytes) {
@@ -178,11 +178,11 @@ TEST(HostMover, MovesOutAndInInSteps) {
   std::vector<uint8_t*> slots;
   std::vector<uint64_t> tickets;
   auto finish = [&] {
-    std::string why;
+    MoveEnd end;
     for (int looks = 0; !tickets.empty(); ++looks) {
       ASSERT_LT(looks, 16) << "4 moves of 4 steps each";
       size_t at = random() % tickets.size();
-      if (mover.look(tickets[at], &why) == MoveState::kRunning) continue;
+      if (mover.look(tickets[at], &end) == MoveState::kRunning) continue;
       tickets.erase(tickets.begin() + static_cast<ptrdiff_t>(at));
     }
   };

@@ -165,7 +165,7 @@ TEST_F(PlanTest, ChunksAreAsShortAsBothSidesNeed) {
     Plan plan;
     EXPECT_TRUE(make_plan({TCPX_WRITE, locals_, remotes_, nullptr, 16384, &movers}, table_, &plan));
     EXPECT_EQ(moves(plan, memory_.data()).size(), 40'000u);
-    EXPECT_EQ(plan.touches_gpus, local != local_ || remote.memory != TCPX_MEMORY_HOST);
+    EXPECT_EQ(plan.touches_gpus(), local != local_ || remote.memory != TCPX_MEMORY_HOST);
     uint64_t most = 0;
     for (const Chunk& chunk : plan.chunks) most = std::max(most, chunk.bytes);
     return most;

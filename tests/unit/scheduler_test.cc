@@ -104,6 +104,33 @@ TEST(Scheduler, WhatNeedsASlotWaitsForOneAndHoldsUpNobody) {
   EXPECT_EQ(work.transfer, of_gpu);
 }
 
+// What waits for a slot says so in its receipt: while a lane would take a chunk of it, and no
+// longer.
+TEST(Scheduler, WhatALaneLeavesForWantOfSlotsWaits) {
+  Scheduler scheduler(Striping::kAdaptive);
+  Lanes lanes(2, scheduler);
+  auto write = posted(2), read = posted(1), elsewhere = posted(1, LaneBits::only(1));
+  write->plan.op = elsewhere->plan.op = TCPX_WRITE;
+  read->plan.op = TCPX_READ;
+  for (auto& transfer : {write, read, elsewhere}) scheduler.add(transfer);
+  ChunkWork work;
+  LaneBits wake;
+  ASSERT_TRUE(scheduler.next(0, {.slots = kHostBit}, &work, &wake));
+  EXPECT_EQ(work.transfer, read);
+  EXPECT_TRUE(write->staging.slots.wanted()) << "it was passed";
+  EXPECT_FALSE(read->staging.slots.wanted());
+  EXPECT_FALSE(elsewhere->staging.slots.wanted()) << "that lane does not carry it";
+  scheduler.slots_not_wanted(1);
+  EXPECT_TRUE(write->staging.slots.wanted());
+  scheduler.slots_not_wanted(0);
+  EXPECT_FALSE(write->staging.slots.wanted());
+  EXPECT_FALSE(scheduler.next(0, {.slots = kHostBit}, &work, &wake));
+  EXPECT_TRUE(write->staging.slots.wanted());
+  scheduler.remove(*write);
+  EXPECT_FALSE(write->staging.slots.wanted()) << "it is not in the queue any more";
+  EXPECT_GT(write->staging.slots.sum(now_ns()), 0);
+}
+
 TEST(Scheduler, ChunksKnowWhetherOtherLanesCarryPartsToo) {
   Scheduler scheduler(Striping::kAdaptive);
   Lanes lanes(2, scheduler);

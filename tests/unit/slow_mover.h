@@ -85,7 +85,7 @@ class SlowMover final : public Mover {
   uint64_t begin_unpack(const Unpacking& what) override {
     return begin({Job::kUnpack, nullptr, what, now_ns() + moves_.delay});
   }
-  MoveState look(uint64_t ticket, std::string* why) override {
+  MoveState look(uint64_t ticket, MoveEnd* end) override {
     ++moves_.looks;
     auto found = jobs_.find(ticket);
     if (found == jobs_.end()) {
@@ -96,9 +96,11 @@ class SlowMover final : public Mover {
       return MoveState::kRunning;
     Job job = found->second;
     jobs_.erase(found);
+    end->begun = end->submitted = job.ready - moves_.delay;
+    end->over = now_ns();
     if (moves_.fail_next > 0) {
       --moves_.fail_next;
-      *why = "the test said so";
+      end->why = "the test said so";
       return MoveState::kFailed;
     }
     std::lock_guard lock(moves_.mu);

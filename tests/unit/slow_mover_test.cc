@@ -339,8 +339,8 @@ TEST(SlowMovers, NoLaneTakesAllSlots) {
   fill(modest);
   EXPECT_TRUE(modest.starved() == 0);
   EXPECT_FALSE(greedy.starved() == 0);
-  std::string failed;
-  while (TxFrame* frame = greedy.next_filled(&failed)) greedy.give_back(frame);
+  MoveEnd end;
+  while (TxFrame* frame = greedy.next_filled(&end)) greedy.give_back(frame);
   EXPECT_TRUE(greedy.starved() == 0);
 }
 

@@ -70,12 +70,12 @@ void CommProof::give_slot(SlotUse use, Move* move) {
 }
 
 Status CommProof::look(Move* move, bool* over) {
-  std::string why;
-  MoveState state = settings_.mover->look(move->ticket, &why);
+  MoveEnd end;
+  MoveState state = settings_.mover->look(move->ticket, &end);
   *over = state != MoveState::kRunning;
   if (*over) move->ticket = 0;
   return state != MoveState::kFailed ? Status()
-                                     : setup_error("the proof of a comm was not moved: " + why);
+                                     : setup_error("the proof of a comm was not moved: " + end.why);
 }
 
 void CommProof::look_at_moves() {

@@ -148,8 +148,8 @@ Status ReceiveComm::begin_move(Request& request) {
 
 // `events`: null when nobody is to be told any more.
 Status ReceiveComm::look_at_move(Request& request, Events* events) {
-  std::string why;
-  MoveState state = settings_.mover->look(request.move, &why);
+  MoveEnd end;
+  MoveState state = settings_.mover->look(request.move, &end);
   if (state == MoveState::kRunning) {
     if (settings_.mover->by_hand()) ++progress_;
     return {};
@@ -159,7 +159,7 @@ Status ReceiveComm::look_at_move(Request& request, Events* events) {
   ++progress_;
   if (events != nullptr && state == MoveState::kDone) request.chunk->copied += request.bytes;
   if (events != nullptr && state == MoveState::kFailed && !request.chunk->dropped())
-    request.chunk->drop(events->move_failed(request.chunk, why));
+    request.chunk->drop(events->move_failed(request.chunk, end.why));
   return go(request, kMoved);
 }
 
