@@ -217,7 +217,7 @@ TEST_F(GpuFault, AfterOneKernelThatIsHeldCopiesServe) {
     ASSERT_TRUE(succeeded(pair->a.prepare(pair->b_at_a, TCPX_WRITE, local, remote, &held)));
   }
   ASSERT_TRUE(succeeded(held.post()));
-  std::this_thread::sleep_for(patience(50));  // then it is known to be held
+  std::this_thread::sleep_for(patience(400));  // then it is known to be held
   for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
     expect_moves(op);
     if (HasFailure()) break;
