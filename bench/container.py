@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A client in a control group that gives it few CPUs, beside a server with a group of its own: rates beside raw TCP's.
 
-  container.py TCPX [--cpus 2] [--size 4K,1M,16M,64M] [--lanes 1,2,4] [--runs 3] [--duration 400ms] [--least 0.8]
+  container.py TCPX [--cpus 2] [--size 4K,1M,16M,64M] [--lanes 1,2,4] [--runs 3] [--duration 2s] [--least 0.8]
 
 Both in network namespaces of their own with a veth pair between them where that can be had (root, iproute2), else over
 loopback. The limit is the quota of cgroup v2 (cpu.max) or v1 (cpu.cfs_quota_us), so that both may run on any core.
-raw runs in the same processes, under the same limit. Exits with 1 if a point lies below --least, 77 without control groups.
+raw runs in the same processes, under the same limit. Rounds (a fifth of --duration) are several of the limit's periods of 100 ms: within one,
+what uses more CPUs than it may runs on credit. Exits with 1 if a point lies below --least, 77 without control groups.
 """
 import argparse
 import json
@@ -93,7 +94,7 @@ def main():
     parser.add_argument("--size", default="4K,1M,16M,64M")
     parser.add_argument("--lanes", default="1,2,4")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--duration", default="400ms")
+    parser.add_argument("--duration", default="2s")
     parser.add_argument("--least", type=float, default=0.8)
     arguments = parser.parse_args()
     folder = quota_group("client", arguments.cpus)
