@@ -239,9 +239,10 @@ def pieces(bench):
 def pieces_of(bench, count, piece, lanes):
     size = count * piece
     ms, rounds = (500, 3) if size < GIB else (1500, 2)
+    # Kernels of two processes take turns on a GPU, those of one do not; a peer has a GPU of its own.
     # The whole has been checked by other rows; pieces are, with every gap between them.
-    whole = bench.tcpx("cuda", (size,), lanes, "--no-verify", ms=ms, rounds=rounds)
-    cut = bench.tcpx("cuda", (size,), lanes, "--pieces", count, ms=ms, rounds=rounds)
+    whole = bench.tcpx("cuda", (size,), lanes, "--one-process", "--no-verify", ms=ms, rounds=rounds)
+    cut = bench.tcpx("cuda", (size,), lanes, "--one-process", "--pieces", count, ms=ms, rounds=rounds)
     for op in ("write", "read"):
         name = f"{op.upper()} {count:,} x {size_name(piece)}"
         record = cut[op, size]

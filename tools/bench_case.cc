@@ -171,7 +171,7 @@ double BenchCase::section(uint64_t transfers) {
   for (uint64_t i = 0; i < transfers; ++i) time_us += transfer_once();
   const double own = cpu_seconds() - own_before;
   const Json after = context_.control.request("barrier");
-  cpu_s_ += own + after.at("cpu_s").get<double>() - before.at("cpu_s").get<double>();
+  cpu_s_ += own + peers_cpu(after) - peers_cpu(before);
   check_idle(after.at("live").get<uint64_t>());
   return time_us;
 }
@@ -270,7 +270,12 @@ double BenchCase::run_raw(RawLoop loop, uint64_t transfers, std::vector<Nanos>* 
   const double before = cpu_seconds();
   context_.raw->run(task, times);
   const double own = cpu_seconds() - before;
-  return own + context_.control.await(id).at("cpu_s").get<double>();
+  return own + peers_cpu(context_.control.await(id));
+}
+
+// One process is counted once.
+double BenchCase::peers_cpu(const Json& answer) const {
+  return context_.options.one_process ? 0 : answer.at("cpu_s").get<double>();
 }
 
 void BenchCase::warm_up_raw(RawLoop loop) {

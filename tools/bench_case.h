@@ -45,7 +45,8 @@ class BenchCase {
   void warm_up();
   void plan();
   void round(uint64_t index);
-  double section(uint64_t transfers);  // timed; returns their time in us
+  double section(uint64_t transfers);
+  double peers_cpu(const Json& answer) const;  // timed; returns their time in us
   double verified_transfer();
   double transfer_once();
   [[noreturn]] void fail_transfer(const Result& result, const char* doing);

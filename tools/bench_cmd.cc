@@ -56,14 +56,19 @@ int report_error(const ClientRun& run) {
   return run.code;
 }
 
+std::string where_of(const BenchOptions& options) {
+  if (!options.loopback) return "to " + options.connect;
+  return options.one_process ? "both ends in one process" : "two processes on this machine";
+}
+
 std::string bench_title(const BenchOptions& options) {
   const auto resolved = options.engine.resolve();
   const auto value = [&](const char* name) { return find_option(resolved, name).value; };
   return strf(
       "tcpx bench, {}: memory {}, path {}, chunk_bytes {}, window {}, port_range {}, size {}; "
       "GB = 10^9 bytes, K/M/G = powers of two",
-      options.loopback ? "two processes on this machine" : "to " + options.connect, options.memory,
-      options.path, value("chunk_bytes"), value("window"), value("port_range"), options.size_text);
+      where_of(options), options.memory, options.path, value("chunk_bytes"), value("window"),
+      value("port_range"), options.size_text);
 }
 
 int run_bench_command(BenchOptions& options) {

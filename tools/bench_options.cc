@@ -116,6 +116,9 @@ void BenchOptions::add_place(CLI::App& app) {
       ->type_name("HOST:PORT");
   where->add_flag("--loopback", loopback, "both ends on this machine, as two processes");
   where->require_option(1);
+  app.add_flag("--one-process", one_process,
+               "with --loopback: both ends in this process (kernels of two take turns on a GPU)")
+      ->needs("--loopback");
   app.add_flag("--once", once, "with --listen: end after the first client");
   app.add_option("--raw-port", raw_port,
                  "with --listen: port for the plain connections [default any free one]")

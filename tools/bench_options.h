@@ -17,6 +17,7 @@ struct BenchOptions {
   std::string listen;   // "[ADDR]:PORT"
   std::string connect;  // "HOST:PORT"
   bool loopback = false;
+  bool one_process = false;
   bool once = false;
 
   std::string op_text = "write,read";

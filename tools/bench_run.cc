@@ -131,7 +131,9 @@ ClientRun run_client(BenchOptions& options, const BenchHooks& hooks) {
   if (options.loopback) {
     prefer_loopback(&options.engine);
     (void)options.engine.resolve();
-    server = std::make_unique<LoopbackServer>(options.engine.given());
+    using enum LoopbackServer::Where;
+    server = std::make_unique<LoopbackServer>(options.engine.given(),
+                                              options.one_process ? kThisProcess : kOwnProcess);
   }
   // The port of the other side is not ours to take.
   if (options.loopback || !options.engine.given("port_range"))

@@ -46,7 +46,7 @@ void serve_one(const NameValueList& options, int channel) {
   serve_client(engine, control, 0);
 }
 
-// The child's whole life.
+// The server's whole life.
 int child_main(const NameValueList& options, int channel) {
   try {
     serve_one(options, channel);
@@ -73,31 +73,60 @@ std::string how_it_ended(int status) {
 
 }  // namespace
 
-LoopbackServer::LoopbackServer(const NameValueList& options) {
+LoopbackServer::LoopbackServer(const NameValueList& options, Where where) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     fail_errno(kExitEnvironment, "socketpair", errno);
-  Fd ours(pair[0]);  // closed in the child by the library, if there was an engine before
-  const int theirs = pair[1];
+  channel_ = Fd(pair[0]);  // closed in the child by the library, if there was an engine before
+  if (where == Where::kOwnProcess)
+    start_process(options, pair[1]);
+  else
+    start_thread(options, pair[1]);
+}
+
+void LoopbackServer::start_process(const NameValueList& options, int channel) {
   std::fflush(nullptr);
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) {
     const int failed = errno;
-    close(theirs);
+    close(channel);
     fail_errno(kExitEnvironment, "fork", failed);
   }
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kExitFailed);
     signal(SIGINT, SIG_IGN);  // Ctrl-C reaches both; the client decides
-    if (fcntl(ours.get(), F_GETFD) >= 0) ours.reset();
-    const int code = child_main(options, theirs);
+    if (fcntl(channel_.get(), F_GETFD) >= 0) channel_.reset();
+    const int code = child_main(options, channel);
     std::fflush(nullptr);
     _exit(code);
   }
-  close(theirs);
-  channel_ = std::move(ours);
+  close(channel);
+}
+
+void LoopbackServer::start_thread(const NameValueList& options, int channel) {
+  thread_ = std::thread([this, options, channel] {
+    status_ = W_EXITCODE(child_main(options, channel), 0);
+    close(channel);
+    thread_ended_ = true;
+  });
+}
+
+bool LoopbackServer::has_ended() {
+  if (!thread_.joinable()) return waitpid(pid_, &status_, WNOHANG) != 0;
+  if (!thread_ended_) return false;
+  thread_.join();
+  return true;
+}
+
+void LoopbackServer::kill_it() {
+  if (thread_.joinable()) {
+    print(stderr, "tcpx: the server does not end\n");
+    _exit(kExitFailed);
+  }
+  killed_by_us_ = true;
+  kill(pid_, SIGKILL);
 }
 
 LoopbackServer::~LoopbackServer() {
@@ -107,19 +136,16 @@ LoopbackServer::~LoopbackServer() {
 void LoopbackServer::reap(bool wait_long) {
   const Nanos deadline = now_ns() + kEnd;
   while (!ended_) {
-    ended_ = waitpid(pid_, &status_, WNOHANG) != 0;
+    ended_ = has_ended();
     if (ended_ || !wait_long) return;
-    if (now_ns() > deadline) {
-      killed_by_us_ = true;
-      kill(pid_, SIGKILL);
-    }
+    if (now_ns() > deadline) kill_it();
     poll(nullptr, 0, 2);
   }
 }
 
 void LoopbackServer::check() {
   reap(false);
-  if (ended_) throw Failure(kExitFailed, "the server process " + how_it_ended(status_));
+  if (ended_) throw Failure(kExitFailed, "the server " + how_it_ended(status_));
 }
 
 std::string LoopbackServer::cause_of_death() {

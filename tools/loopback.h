@@ -1,9 +1,12 @@
-// The other end of `bench --loopback` and `demo`: a bench server in a process of its own.
+// The other end of `bench --loopback` and `demo`: a bench server in a process of its own, or in
+// this one (kernels of two processes take turns on a GPU, those of one do not).
 #pragma once
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,9 +19,12 @@ using NameValueList = std::vector<std::pair<std::string, std::string>>;
 
 class LoopbackServer {
  public:
-  // Forks: call it before this process has threads.
-  explicit LoopbackServer(const NameValueList& options);
-  ~LoopbackServer();  // the server ends with its client; one that does not is killed
+  enum class Where { kOwnProcess, kThisProcess };
+  // kOwnProcess forks: call it before this process has threads.
+  LoopbackServer(const NameValueList& options, Where where);
+  // The server ends with its client; one that does not is killed, and this process with it if it is
+  // in it.
+  ~LoopbackServer();
   LoopbackServer(const LoopbackServer&) = delete;
   LoopbackServer& operator=(const LoopbackServer&) = delete;
 
@@ -29,9 +35,15 @@ class LoopbackServer {
   std::string cause_of_death();
 
  private:
+  void start_process(const NameValueList& options, int channel);
+  void start_thread(const NameValueList& options, int channel);
+  bool has_ended();
+  void kill_it();
   void reap(bool wait_long);
 
   pid_t pid_ = -1;
+  std::thread thread_;  // in place of a process
+  std::atomic<bool> thread_ended_{false};
   Fd channel_;
   bool ended_ = false;
   bool killed_by_us_ = false;

@@ -319,6 +319,16 @@ class GpuMemory(Case):
         self.assertRegex(result.stdout, r"(?m)^read +100001 +7 .* yes$")
         self.assertRegex(result.stdout, r"(?m)^\[STAGED\] the last one: 100001 bytes in, by \d+ copies and \d+ kernels")
 
+    def test_both_ends_in_one_process(self):
+        for memory in ("cuda,cuda:1", "host"):
+            result = self.bench("--one-process", "--memory", memory, "--size", "64K", "--pieces", "9", "--baseline", "raw")
+            for record in self.document(result)["records"]:
+                self.assertIs(record["verified"], True)
+                self.assertGreater(record["cpu_s_per_gb"], 0)
+        self.assert_ended(tcpx("bench", "--one-process", "--connect", "127.0.0.1:1"), 2, "--loopback")
+        broken = self.bench("--one-process", "--memory", "host,cuda:9", "--size", "64K")
+        self.assert_ended(broken, 3, "cuda:9: there are 2 GPU(s) here")
+
     def test_damaged_data_is_exit_4(self):
         for op in ("write", "read"):
             result = self.bench("--memory", "cuda", "--op", op, "--size", "64K", TCPX_TEST_CORRUPT="1")
