@@ -67,7 +67,10 @@ Status ChunksIn::head(const wire::Header& header, std::span<const wire::Piece> p
     core_.make_waiting();
     return {};
   }
-  if (waited && header.type == wire::FrameType::kData) out_.has_slot(header);
+  if (chunk->spare && header.type == wire::FrameType::kData)
+    out_.data_lacks_slot(header);
+  else if (waited && header.type == wire::FrameType::kData)
+    out_.has_slot(header);
   writes_in_ += is_write;
   *out = chunk;
   return {};

@@ -256,12 +256,19 @@ void ChunksOut::data_comes_later(const wire::Header& header) {
   lacks_slot(*entry);
 }
 
+void ChunksOut::data_lacks_slot(const wire::Header& header) {
+  if (ChunkOut* entry = window_.find(header.transfer, header.chunk)) lacks_slot(*entry);
+}
+
 void ChunksOut::data_moves(const wire::Header& header) {
   window_.find(header.transfer, header.chunk)->state.step(ChunkOut::State::kPlacing);
 }
 
 void ChunksOut::data_moved(const wire::Header& header, const MoveEnd& end) {
-  if (ChunkOut* entry = window_.find(header.transfer, header.chunk)) moved(*entry, end);
+  ChunkOut* entry = window_.find(header.transfer, header.chunk);
+  if (entry == nullptr) return;
+  if (entry->lacks_slot) lacks_none(*entry, end.begun != 0 ? end.begun : now_ns());
+  moved(*entry, end);
 }
 
 void ChunksOut::data_placed(const RxChunk& chunk) {
@@ -290,7 +297,7 @@ void ChunksOut::dealt_lacks_slot() {
 
 void ChunksOut::dealt_lacks_none() {
   if (!std::exchange(dealt_lacks_slot_, false)) return;
-  core_.peer.transfers().chunk_has_slot(*dealt_.transfer, dealt_.transfer_id);
+  core_.peer.transfers().chunk_has_slot(*dealt_.transfer, dealt_.transfer_id, now_ns());
 }
 
 void ChunksOut::lacks_slot(ChunkOut& entry) {
@@ -299,8 +306,12 @@ void ChunksOut::lacks_slot(ChunkOut& entry) {
 }
 
 void ChunksOut::lacks_none(ChunkOut& entry) {
+  if (entry.lacks_slot) lacks_none(entry, now_ns());
+}
+
+void ChunksOut::lacks_none(ChunkOut& entry, Nanos since) {
   if (!std::exchange(entry.lacks_slot, false) || entry.transfer == nullptr) return;
-  core_.peer.transfers().chunk_has_slot(*entry.transfer, entry.transfer_id);
+  core_.peer.transfers().chunk_has_slot(*entry.transfer, entry.transfer_id, since);
 }
 
 void ChunksOut::has_slot(const wire::Header& header) {

@@ -43,6 +43,8 @@ class ChunksOut {
   Status data_head(const wire::Header& header, RxChunk* chunk);
   // The lane has no place for it now: its head comes again.
   void data_comes_later(const wire::Header& header);
+  // It is received where it waits for a slot.
+  void data_lacks_slot(const wire::Header& header);
   // It waits for moves, its own or those before it.
   void data_moves(const wire::Header& header);
   void data_moved(const wire::Header& header, const MoveEnd& end);
@@ -68,6 +70,7 @@ class ChunksOut {
   void dealt_lacks_none();
   void lacks_slot(ChunkOut& entry);
   void lacks_none(ChunkOut& entry);
+  void lacks_none(ChunkOut& entry, Nanos since);
   void moved(const ChunkOut& entry, const MoveEnd& end);
   void want_slots_no_more();
   void settle(ChunkOut& entry, tcpx_code code);

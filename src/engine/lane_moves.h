@@ -45,6 +45,7 @@ class LaneMoves {
   TxFrame* next_filled(MoveEnd* end);
   // Takes back one that has no slot yet; false: it has.
   bool unwait(TxFrame* frame);
+  void wait_no_more() { waiting_.clear(); }
 
   // ---- in ----
   // Where the chunk, resolved, is to land.

@@ -173,8 +173,9 @@ Work PeerLane::advance_idle() {
   return nothing_moves() ? Work::kNone : Work::kWaiting;
 }
 
+// Of a lane that is down none is begun any more: it would outlive the lane.
 void PeerLane::advance_moves() {
-  while (TxFrame* frame = core_.moves.next_with_slot())
+  while (TxFrame* frame = open() ? core_.moves.next_with_slot() : nullptr)
     if (frame->header.type == wire::FrameType::kWrite) out_.has_slot(frame->header);
   MoveEnd end;
   while (TxFrame* frame = core_.moves.next_filled(&end)) {
@@ -230,6 +231,7 @@ void PeerLane::finish_moves() {
 // they keep nothing.
 void PeerLane::ended(const Status& status) noexcept {
   quietly([&] { advance_moves(); });  // those that waited behind others
+  core_.moves.wait_no_more();
   UnconfirmedWrites unconfirmed;
   std::vector<ChunkWork> reads;
   out_.give_up(&unconfirmed.chunks, &reads);

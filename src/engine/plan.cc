@@ -33,6 +33,11 @@ Status check_remote(const PlanRequest& request, size_t index) {
                     strf("piece {}: the remote region belongs to another engine than this "
                          "peer; import the description this peer exported",
                          index));
+  if (region->memory == TCPX_MEMORY_CUDA && region->device >= kMostDevices)
+    return bad_call(
+        TCPX_INVALID_ARGUMENT,
+        strf("piece {}: the remote region lies on cuda:{}; at most {} GPUs are told apart", index,
+             region->device, kMostDevices));
   uint32_t needed = request.op == TCPX_WRITE ? TCPX_REMOTE_WRITE : TCPX_REMOTE_READ;
   if ((region->access & needed) == 0)
     return bad_call(TCPX_ACCESS_DENIED,

@@ -44,6 +44,7 @@ class Scheduler {
   bool may_have_gpu_work() const { return of_gpus_.load(std::memory_order_relaxed) > 0; }
   // Another number whenever there may be another chunk to get. Any thread.
   uint32_t news() const { return news_.load(std::memory_order_acquire); }
+  void has_news() { news_.store(news() + 1, std::memory_order_release); }
 
   // ---- chunks ----
   // The next one for this lane, and who else should ask; none of which the lane takes no more now.
@@ -80,7 +81,6 @@ class Scheduler {
   std::vector<std::shared_ptr<TransferState>> queue_;  // served in turn, not in order
   size_t turn_ = 0;
   bool all_passed_over_ = false;
-  void has_news() { news_.store(news() + 1, std::memory_order_release); }
 
   std::atomic<bool> waiting_{false};
   std::atomic<uint32_t> of_gpus_{0};  // in the queue

@@ -172,9 +172,9 @@ void Transfers::chunk_without_slot(TransferState& t, uint64_t post) {
   if (t.is_live_post(post)) t.staging.slots.one_more_without(now_ns());
 }
 
-void Transfers::chunk_has_slot(TransferState& t, uint64_t post) {
+void Transfers::chunk_has_slot(TransferState& t, uint64_t post, Nanos since) {
   PeerLock lock(state_);
-  if (t.is_live_post(post)) t.staging.slots.one_less_without(now_ns());
+  if (t.is_live_post(post)) t.staging.slots.one_less_without(since);
 }
 
 void Transfers::chunk_moved(TransferState& t, uint64_t post, const MoveEnd& move, uint64_t bytes) {
@@ -280,6 +280,7 @@ void Transfers::lane_lost(PeerLock& lock, PeerLane& lane) {
     transfer->lanes.remove(lane.index());
     if ((transfer->lanes & lock->scheduler.open_lanes()).empty()) transfer->lanes = LaneBits::all();
   }
+  lock->scheduler.has_news();  // for lanes that had nothing to do with some of them
 }
 
 void Transfers::send_again(PeerLock& lock, const std::vector<ChunkWork>& works) {

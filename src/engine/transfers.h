@@ -47,7 +47,7 @@ class Transfers {
   void slots_not_wanted(uint32_t lane);
   // A chunk of this post that a lane has waits for a slot; has one; was moved out of it or into it.
   void chunk_without_slot(TransferState& transfer, uint64_t post);
-  void chunk_has_slot(TransferState& transfer, uint64_t post);
+  void chunk_has_slot(TransferState& transfer, uint64_t post, Nanos since);
   void chunk_moved(TransferState& transfer, uint64_t post, const MoveEnd& move, uint64_t bytes);
   void settle(const ChunkWork& work, tcpx_code code, const char* who);
   // This post of the transfer ends with that status when nothing of it is under way any more.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace tcpx::gpu {
@@ -137,12 +138,15 @@ size_t GpuMover::spare_at(const Part& part, const uint8_t* at) {
   return index;
 }
 
+void GpuMover::give_slot_of(Spare& spare) {
+  if (spare.slot != nullptr) give_slot(SlotUse::kReceive, std::exchange(spare.slot, nullptr));
+}
+
 // With a slot it is a move like any other.
 MoveState GpuMover::look_at_spare(const Place& place, Part& part, Spare& spare, MoveEnd* end) {
   if (spare.begun) {
     const MoveState state = look_at(part, spare.number, end);
-    if (state != MoveState::kRunning)
-      give_slot(SlotUse::kReceive, std::exchange(spare.slot, nullptr));
+    if (state != MoveState::kRunning) give_slot_of(spare);
     return state;
   }
   const bool lost = part.gpu->lost();
@@ -151,7 +155,10 @@ MoveState GpuMover::look_at_spare(const Place& place, Part& part, Spare& spare, 
     if (spare.slot == nullptr) return MoveState::kRunning;
     std::memcpy(spare.slot, spare.memory.data(), spare.bytes);
   }
-  if (!lost) spare.number = push(part, false, spare.to, spare.slot);
+  if (!lost)
+    spare.number = push(part, false, spare.to, spare.slot);
+  else
+    give_slot_of(spare);
   spare.begun = true;
   --part.spares_waiting;
   return lost ? MoveState::kFailed : MoveState::kRunning;
@@ -190,6 +197,14 @@ MoveState GpuMover::look_at(Part& part, uint32_t number, MoveEnd* end) {
   return part.of.queue->look(number, part.gpu->lost(), end);
 }
 
+// The ticket is used up: what is thrown here would have it looked at again.
+void GpuMover::say_why(const Gpu& gpu, MoveEnd* end) noexcept {
+  try {
+    end->why = gpu.lost_why();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 MoveState GpuMover::look(uint64_t ticket, MoveEnd* end) {
   const uint64_t device = ticket >> kDeviceShift;
   if (device == 0) return host_.look(ticket, end);
@@ -199,7 +214,7 @@ MoveState GpuMover::look(uint64_t ticket, MoveEnd* end) {
   const MoveState state = (ticket & kOutOfSpare) != 0
                               ? look_at_spare(place, part, *part.spares[number], end)
                               : look_at(part, static_cast<uint32_t>(number), end);
-  if (state == MoveState::kFailed && end->why.empty()) end->why = part.gpu->lost_why();
+  if (state == MoveState::kFailed && end->why.empty()) say_why(*part.gpu, end);
   return state;
 }
 

@@ -85,6 +85,8 @@ class GpuMover final : public Mover {
   uint64_t begin(bool out, std::span<const iovec> memory, const Place& place, uint8_t* slot);
   static size_t spare_at(const Part& part, const uint8_t* at);  // none: how many there are
   static uint32_t push(Part& part, bool out, std::span<const iovec> memory, uint8_t* slot);
+  static void say_why(const Gpu& gpu, MoveEnd* end) noexcept;
+  void give_slot_of(Spare& spare);
   static MoveState look_at(Part& part, uint32_t number, MoveEnd* end);
   MoveState look_at_spare(const Place& place, Part& part, Spare& spare, MoveEnd* end);
 

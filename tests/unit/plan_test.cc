@@ -177,6 +177,22 @@ TEST_F(PlanTest, ChunksAreAsShortAsBothSidesNeed) {
   EXPECT_EQ(longest(local_, forged), 4096u) << "nobody makes us plan byte by byte";
 }
 
+// A description says what its peer likes.
+TEST_F(PlanTest, NobodyHasSoManyGpus) {
+  add(0, 0, 100);
+  remote_.memory = TCPX_MEMORY_CUDA;
+  Plan plan;
+  for (uint16_t device : {0, 62}) {
+    remote_.device = device;
+    EXPECT_TRUE(make(4096, &plan).ok());
+    EXPECT_TRUE(plan.touches_gpus());
+  }
+  for (uint16_t device : {63, 64, 65535}) {
+    remote_.device = device;
+    EXPECT_EQ(make(4096, &plan).code(), TCPX_INVALID_ARGUMENT) << device;
+  }
+}
+
 TEST_F(PlanTest, NothingToMoveHasAPlaceToo) {
   remote_.memory = TCPX_MEMORY_CUDA;
   remote_.device = 2;

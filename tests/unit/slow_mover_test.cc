@@ -288,6 +288,22 @@ TEST_P(SlowMove, OutlivesItsLane) {
   EXPECT_FALSE(transfer->in_progress());
 }
 
+// READs that are served, of which most wait for a slot when their lane goes down.
+TEST(SlowMoveOfALostLane, IsTheLastOne) {
+  SlowPair pair(Way::kTcp, 1 << 20, {32, 0}, {2, 400 * kMilli}, "1");
+  auto transfer = pair.engines.prepare(TCPX_READ);
+  ASSERT_TRUE(transfer->peer->transfers().post(transfer, nullptr, kNever).ok());
+  for (int i = 0; i < 5000 && pair.target.begun == 0; ++i)
+    std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_GT(pair.target.begun, 0u);
+  pair.engines.source.reset();
+  std::this_thread::sleep_for(milliseconds(100));
+  const uint64_t begun = pair.target.begun;
+  std::this_thread::sleep_for(milliseconds(1200));
+  EXPECT_EQ(pair.target.begun, begun) << "begun for a lane that is down";
+  EXPECT_EQ(pair.target.done, begun) << "nobody looked at it to its end";
+}
+
 // The transfer is over, and its memory the caller's, when the last move is.
 class SlowMoveHere : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Both, SlowMoveHere,
