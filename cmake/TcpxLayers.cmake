@@ -8,7 +8,7 @@ set(TCPX_COMPILED_ALONE
   plugins/tcpx_emu/send_comm.cc
   tests/unit/greeting_test.cc tests/unit/polling_test.cc
   tests/conformance/net_window_test.cc tests/conformance/struct_size_test.cc
-  tests/fault/fence_test.cc tests/fault/keys_test.cc tests/fault/lane_loss_test.cc tests/fault/net_text_test.cc
+  tests/fault/fence_test.cc tests/fault/gpu_fence_test.cc tests/fault/keys_test.cc tests/fault/lane_loss_test.cc tests/fault/net_text_test.cc
   tests/fault/page_fault_test.cc tests/fault/resolver_test.cc tests/fault/shutdown_test.cc
   tests/support/failing_threads.cc)
 list(TRANSFORM TCPX_COMPILED_ALONE PREPEND ${PROJECT_SOURCE_DIR}/)

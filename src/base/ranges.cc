@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kNames[] = {"copy out", "gather", "copy in", "scatter", "send", "receive"};
 static_assert(std::size(kNames) == static_cast<size_t>(RangeName::kReceive) + 1);
 
-// Of the tool; before is_seen_.
+// Of the tool; before is_seen.
 nvtxDomainHandle_t g_domain = nullptr;
 nvtxStringHandle_t g_names[std::size(kNames)] = {};
 
@@ -30,7 +30,7 @@ void attach_profiler() {
     if (g_domain == nullptr) return;
     for (size_t i = 0; i < std::size(kNames); ++i)
       g_names[i] = nvtxDomainRegisterStringA(g_domain, kNames[i]);
-    ProfiledRange::is_seen_.store(true, std::memory_order_release);
+    ProfiledRange::is_seen.store(true, std::memory_order_release);
   });
 }
 

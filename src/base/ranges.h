@@ -17,7 +17,7 @@ void attach_profiler();
 class ProfiledRange {
  public:
   void begin(RangeName name, uint64_t bytes) {
-    if (is_seen_.load(std::memory_order_acquire)) start(name, bytes);
+    if (is_seen.load(std::memory_order_acquire)) start(name, bytes);
   }
   void end() {
     if (id_ != 0) stop();
@@ -28,7 +28,7 @@ class ProfiledRange {
   void start(RangeName name, uint64_t bytes);
   void stop();
 
-  static inline std::atomic<bool> is_seen_{false};
+  static inline std::atomic<bool> is_seen{false};
   uint64_t id_ = 0;
 };
 
