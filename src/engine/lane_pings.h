@@ -21,7 +21,7 @@ class LanePings {
   // A lane that we do not read is not silent.
   Nanos last_heard() const {
     const LaneCounters& counters = core_.lane->counters();
-    if (counters.read_holds.load(std::memory_order_relaxed) != 0) return now_ns();
+    if (counters.read_holds.load(std::memory_order_acquire) != 0) return now_ns();
     return counters.last_receive.load(std::memory_order_relaxed);
   }
   uint64_t bytes_heard() const { return core_.lane->counters().bytes_in.load(); }

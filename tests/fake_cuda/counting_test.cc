@@ -14,7 +14,7 @@ class CountingDriver : public FakeDriver {
     ::setenv("TCPX_TEST_COUNTED_CUDA", TCPX_TEST_FAKE_CUDA_PATH, 1);
     library_ = ::dlopen(TCPX_TEST_COUNTING_CUDA_PATH, RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(library_, nullptr) << ::dlerror();
-    counted_ = static_cast<const CudaCounts*>(::dlsym(library_, "cudaCounts"));
+    counted_ = static_cast<const CudaCounts*>(::dlsym(library_, "countedCuda"));
     ASSERT_NE(counted_, nullptr);
     counted_->reset_counters();
   }

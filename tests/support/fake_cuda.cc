@@ -43,7 +43,8 @@ const Cuda* load_cuda() {
   if (c->library == nullptr) throw std::runtime_error(::dlerror());
   find_functions(c);
   c->fake = static_cast<const FakeCuda*>(::dlsym(c->library, "fakeCuda"));
-  c->counts = static_cast<const CudaCounts*>(::dlsym(c->library, "cudaCounts"));
+  const char* counts = wants("counted") ? "countedCuda" : "cudaCounts";
+  c->counts = static_cast<const CudaCounts*>(::dlsym(c->library, counts));
   const bool before = c->counts != nullptr && c->counts->set_aside(true);
   c->check(c->init(0), "cuInit");
   c->check(c->device_get_count(&c->devices), "cuDeviceGetCount");

@@ -160,10 +160,14 @@ Status TcpLane::message_head() {
   return {};
 }
 
+// Silence counts from when it is read again: a watchdog may look between a hold's end and the next.
 void TcpLane::set_hold(ReadHold why, bool on) {
   auto bit = static_cast<uint8_t>(why);
+  const bool held_before = read_holds_ != 0;
   read_holds_ = static_cast<uint8_t>(on ? read_holds_ | bit : read_holds_ & ~bit);
-  counters_.read_holds.store(read_holds_, std::memory_order_relaxed);
+  if (held_before && read_holds_ == 0)
+    counters_.last_receive.store(now_ns(), std::memory_order_relaxed);
+  counters_.read_holds.store(read_holds_, std::memory_order_release);
 }
 
 void TcpLane::hold_reading(ReadHold why) {

@@ -143,7 +143,7 @@ using namespace fake_cuda;
 
 extern "C" {
 
-const CudaCounts cudaCounts = {
+const CudaCounts countedCuda = {
     set_aside,
     reset_counters,
     calls,

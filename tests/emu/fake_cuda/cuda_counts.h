@@ -37,5 +37,7 @@ struct CudaCounts {
   // How often a context was made on a device (retained or created), since it was loaded.
   int (*contexts_made)(int device);
 };
+// The fake's, and the counting driver's: names of their own, because both may be loaded.
 extern const CudaCounts cudaCounts __attribute__((visibility("default")));
+extern const CudaCounts countedCuda __attribute__((visibility("default")));
 }
