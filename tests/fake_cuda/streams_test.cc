@@ -105,10 +105,11 @@ TEST_F(Streams, AStreamWaitsForAValue) {
 TEST_F(Streams, PageableMemoryIsReadBeforeTheCallReturns) {
   Stream stream = make_stream();
   std::vector<uint8_t> pageable(kSize, 1);
-  ASSERT_TRUE(fake().plan("copy_us:5000"));
+  ASSERT_TRUE(fake().plan("hang:1"));
   ASSERT_EQ(into_device(device, pageable.data(), kSize, stream), 0);
   std::fill(pageable.begin(), pageable.end(), 2);
   EXPECT_EQ(cu("cuStreamQuery", stream), kNotReady);
+  fake().release();
   ASSERT_EQ(out_of_device(pageable.data(), device, kSize, stream), 0);
   EXPECT_EQ(cu("cuStreamQuery", stream), 0);
   EXPECT_EQ(pageable, std::vector<uint8_t>(kSize, 1));
