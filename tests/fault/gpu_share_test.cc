@@ -75,6 +75,18 @@ class GpuShare : public GpuFault, public ::testing::WithParamInterface<GpuCase> 
   Local hung_a_, hung_b_, other_a_, other_b_;
   tcpx_remote_region hung_remote_{}, other_remote_{};
 
+  // While a copy hangs, and it arrives when it goes on.
+  void expect_others_go_on_with(const Options& more) {
+    start_here(more);
+    if (HasFailure()) return;
+    Transfer hung = post_hung();
+    expect_others_go_on();
+    EXPECT_TRUE(hung.poll().in_progress());
+    all_well();
+    expect_hung_arrives(hung);
+    expect_all_lanes();
+  }
+
  private:
   uint64_t round_ = 0;
 };
@@ -82,35 +94,16 @@ INSTANTIATE_TEST_SUITE_P(All, GpuShare, ::testing::ValuesIn(gpu_cases(false)),
                          ::testing::PrintToStringParamName());
 
 TEST_P(GpuShare, AGpuThatHangsHoldsUpNoOthers) {
-  start_here();
-  if (HasFailure()) return;
-  Transfer hung = post_hung();
-  expect_others_go_on();
-  EXPECT_TRUE(hung.poll().in_progress());
-  all_well();
-  expect_hung_arrives(hung);
-  expect_all_lanes();
+  expect_others_go_on_with({});
 }
 
 // Two slots of the size of a chunk for each way, for all lanes.
 TEST_P(GpuShare, NorDoesOneWithoutSlots) {
-  start_here({{"gpu_staging", "1M"}});
-  if (HasFailure()) return;
-  Transfer hung = post_hung();
-  expect_others_go_on();
-  EXPECT_TRUE(hung.poll().in_progress());
-  all_well();
-  expect_hung_arrives(hung);
-  expect_all_lanes();
+  expect_others_go_on_with({{"gpu_staging", "1M"}});
 }
 
 TEST_P(GpuShare, NorWhereLanesTakeTurns) {
-  start_here({{"striping", "round_robin"}});
-  if (HasFailure()) return;
-  Transfer hung = post_hung();
-  expect_others_go_on();
-  all_well();
-  expect_hung_arrives(hung);
+  expect_others_go_on_with({{"striping", "round_robin"}});
 }
 
 // The driver's lock, again and again: what moves is slow, and the rest is not.
