@@ -248,12 +248,14 @@ class End {
 
 // ---- the two processes ---------------------------------------------------------------------
 
-void set_patience(int fd) {
+// No pacing on one host, as lanes have it: bbr stops a sender that had to wait for a copy.
+void set_up_connection(int fd) {
   const timeval limit{kPatience, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
 void serve(int control, int device, uint64_t most, std::vector<int> sockets) {
@@ -381,7 +383,7 @@ std::vector<int> make_connections(bool client, int listener, uint16_t port, uint
       if (fd < 0) fail("cannot accept");
       receive_all(fd, &i, sizeof i);
     }
-    set_patience(fd);
+    set_up_connection(fd);
     out.push_back(fd);
   }
   return out;
@@ -413,7 +415,7 @@ int run_both(const Settings& settings) {
       serve(mine, settings.device, most, std::move(sockets));
       _exit(0);
     }
-    set_patience(mine);
+    set_up_connection(mine);
     run_client(mine, settings, most, std::move(sockets));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tcpx_gpu_ring: %s: %s\n", client ? "client" : "server", error.what());

@@ -218,6 +218,8 @@ std::pair<int, int> make_connection() {
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    // No pacing, as lanes have it on one host: bbr stops a sender that had to wait for a copy.
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
   }
   return {out, in};
 }
