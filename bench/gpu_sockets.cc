@@ -3,8 +3,10 @@
 // send() and recv() are timed, so that a chunk that takes longer beside others can be laid to the
 // socket, to memory that a GPU has just written or will read, or to the GPU.
 //
-//   tcpx_gpu_sockets [--lanes 1,2,4,8] [--chunk 512K] [--slots 1,4,16] [--seconds 0.3] [--device 0]
-//   [--no-gpu 1]
+//   tcpx_gpu_sockets [--lanes 1,2,4,8] [--chunk 512K] [--slots 1,4,16] [--buffer 0,1M]
+//   [--kinds dma,...] [--seconds 0.3] [--device 0] [--no-gpu 1]
+//
+// --buffer: SO_SNDBUF and SO_RCVBUF; 0: as the kernel tunes them.
 //
 // Kinds of memory, alike at both ends unless it says otherwise:
 //
@@ -16,15 +18,18 @@
 // - dma-combined: `dma`, but what is received into is write-combined: the CPU only writes there, so
 //   a GPU that reads it need not ask its caches
 // - beside: `pinned`, while a thread copies as much both ways through other pinned memory
+// - dma-out, dma-in: `dma` at the sender or the receiver alone, `pinned` at the other end
 // - warm: `dma`, but the sender reads one byte of every cache line before it sends
 //
 // A JSON document per line of the result.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cstdio>
@@ -51,17 +56,31 @@ constexpr size_t kLine = 64;
   throw std::runtime_error(what);
 }
 
-enum class Kind { kRing, kWalk, kPinned, kDma, kDmaHuge, kDmaCombined, kBeside, kWarm };
+enum class Kind {
+  kRing,
+  kWalk,
+  kPinned,
+  kDma,
+  kDmaHuge,
+  kDmaCombined,
+  kDmaOut,
+  kDmaIn,
+  kBeside,
+  kWarm
+};
 enum class End { kSender, kReceiver };
 constexpr std::pair<Kind, const char*> kKinds[] = {
-    {Kind::kRing, "ring"},     {Kind::kWalk, "walk"},        {Kind::kPinned, "pinned"},
-    {Kind::kDma, "dma"},       {Kind::kDmaHuge, "dma-huge"}, {Kind::kDmaCombined, "dma-combined"},
-    {Kind::kBeside, "beside"}, {Kind::kWarm, "warm"}};
+    {Kind::kRing, "ring"},      {Kind::kWalk, "walk"},        {Kind::kPinned, "pinned"},
+    {Kind::kDma, "dma"},        {Kind::kDmaHuge, "dma-huge"}, {Kind::kDmaCombined, "dma-combined"},
+    {Kind::kDmaOut, "dma-out"}, {Kind::kDmaIn, "dma-in"},     {Kind::kBeside, "beside"},
+    {Kind::kWarm, "warm"}};
 
 bool needs_gpu(Kind kind) {
   return kind != Kind::kRing && kind != Kind::kWalk;
 }
-bool copies(Kind kind) {
+bool copies(Kind kind, End end) {
+  if (kind == Kind::kDmaOut || kind == Kind::kDmaIn)
+    return (kind == Kind::kDmaOut) == (end == End::kSender);
   return kind == Kind::kDma || kind == Kind::kDmaHuge || kind == Kind::kDmaCombined ||
          kind == Kind::kWarm;
 }
@@ -72,6 +91,7 @@ class Chunks {
   Chunks(const Cuda* cuda, Kind kind, End end, uint64_t chunk, size_t slots)
       : cuda_(cuda),
         kind_(kind),
+        copies_(copies(kind, end)),
         chunk_(chunk),
         slots_(kind == Kind::kWalk ? kWalked / chunk : slots) {
     const uint64_t bytes = chunk_ * slots_;
@@ -89,7 +109,7 @@ class Chunks {
     if (kind == Kind::kDmaHuge)
       cuda_->check(cuda_->mem_host_register(memory_, mapped_, Cuda::kPortable),
                    "cuMemHostRegister");
-    if (!copies(kind)) return;
+    if (!copies_) return;
     cuda_->check(cuda_->mem_alloc(&device_, bytes), "cuMemAlloc");
     cuda_->check(cuda_->stream_create(&stream_, Cuda::kNonBlocking), "cuStreamCreate");
     for (size_t i = 0; i < slots_; ++i)
@@ -97,7 +117,7 @@ class Chunks {
                    "cuEventCreate");
   }
   ~Chunks() {
-    if (copies(kind_)) {
+    if (copies_) {
       (void)cuda_->stream_synchronize(stream_);
       for (Cuda::Event event : events_) (void)cuda_->event_destroy(event);
       (void)cuda_->stream_destroy(stream_);
@@ -116,19 +136,19 @@ class Chunks {
   size_t slots() const { return slots_; }
   char* at(uint64_t i) const { return static_cast<char*>(memory_) + i % slots_ * chunk_; }
   void begin_out(uint64_t i) {
-    if (!copies(kind_)) return;
+    if (!copies_) return;
     cuda_->check(cuda_->copy_to_host_async(at(i), device_ + i % slots_ * chunk_, chunk_, stream_),
                  "cuMemcpyDtoHAsync");
     cuda_->check(cuda_->event_record(events_[i % slots_], stream_), "cuEventRecord");
   }
   void begin_in(uint64_t i) {
-    if (!copies(kind_)) return;
+    if (!copies_) return;
     cuda_->check(cuda_->copy_to_device_async(device_ + i % slots_ * chunk_, at(i), chunk_, stream_),
                  "cuMemcpyHtoDAsync");
     cuda_->check(cuda_->event_record(events_[i % slots_], stream_), "cuEventRecord");
   }
   void await(uint64_t i) const {
-    if (copies(kind_)) cuda_->await(events_[i % slots_]);
+    if (copies_) cuda_->await(events_[i % slots_]);
   }
   void warm(uint64_t i) const {
     if (kind_ != Kind::kWarm) return;
@@ -138,6 +158,7 @@ class Chunks {
  private:
   const Cuda* cuda_;
   const Kind kind_;
+  const bool copies_;
   const uint64_t chunk_;
   const size_t slots_;
   void* memory_ = nullptr;
@@ -149,7 +170,7 @@ class Chunks {
 
 // Time in the calls of one end.
 struct Spent {
-  uint64_t chunks = 0;
+  uint64_t chunks = 0, queued = 0;  // bytes, when a chunk began to be received
   Nanos in_socket = 0, for_gpu = 0;
 };
 
@@ -157,6 +178,7 @@ struct Plan {
   Kind kind;
   uint64_t chunk;
   size_t slots;
+  uint64_t buffer;
   double seconds;
 };
 
@@ -185,6 +207,8 @@ void receive_chunks(const Plan& plan, int fd, Chunks& chunks, Spent* spent) {
   for (uint64_t i = 0;; ++i) {
     const Nanos began = now_ns();
     if (i >= chunks.slots()) chunks.await(i);
+    int queued = 0;
+    if (ioctl(fd, FIONREAD, &queued) == 0) spent->queued += static_cast<uint64_t>(queued);
     const Nanos ready = now_ns();
     for (uint64_t got = 0; got < plan.chunk;) {
       const ssize_t n = recv(fd, chunks.at(i) + got, plan.chunk - got, MSG_WAITALL);
@@ -199,7 +223,14 @@ void receive_chunks(const Plan& plan, int fd, Chunks& chunks, Spent* spent) {
   }
 }
 
-std::pair<int, int> make_connection() {
+void set_buffers(int fd, uint64_t buffer) {
+  const int bytes = static_cast<int>(buffer);
+  if (bytes == 0) return;
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+}
+
+std::pair<int, int> make_connection(uint64_t buffer) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0), out = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -213,6 +244,7 @@ std::pair<int, int> make_connection() {
   close(listener);
   if (in < 0) fail("cannot accept");
   for (int fd : {in, out}) {
+    set_buffers(fd, buffer);
     const timeval limit{kPatience, 0};
     const int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -278,7 +310,7 @@ void measure(const Cuda* cuda, const Plan& plan, const char* name, size_t lanes)
     }));
   };
   for (size_t i = 0; i < lanes; ++i) {
-    const auto [sender, receiver] = make_connection();
+    const auto [sender, receiver] = make_connection(plan.buffer);
     start(sender, End::kSender, send_chunks, &out[i]);
     start(receiver, End::kReceiver, receive_chunks, &in[i]);
   }
@@ -287,6 +319,7 @@ void measure(const Cuda* cuda, const Plan& plan, const char* name, size_t lanes)
   for (size_t i = 0; i < lanes; ++i) {
     for (auto [sum, one] : {std::pair{&sent, &out[i]}, std::pair{&received, &in[i]}}) {
       sum->chunks += one->chunks;
+      sum->queued += one->queued;
       sum->in_socket += one->in_socket;
       sum->for_gpu += one->for_gpu;
     }
@@ -295,31 +328,41 @@ void measure(const Cuda* cuda, const Plan& plan, const char* name, size_t lanes)
     return static_cast<double>(sum) / 1e3 / static_cast<double>(chunks);
   };
   std::printf(
-      "{\"kind\": \"%s\", \"lanes\": %zu, \"chunk\": %lu, \"slots\": %zu, \"gb_per_s\": %.3f, "
-      "\"send_us\": %.1f, "
-      "\"send_gpu_us\": %.1f, \"recv_us\": %.1f, \"recv_gpu_us\": %.1f}\n",
-      name, lanes, plan.chunk, plan.slots,
+      "{\"kind\": \"%s\", \"lanes\": %zu, \"chunk\": %lu, \"slots\": %zu, \"buffer\": %lu, "
+      "\"gb_per_s\": %.3f, \"send_us\": %.1f, \"send_gpu_us\": %.1f, \"recv_us\": %.1f, "
+      "\"recv_gpu_us\": %.1f, \"queued\": %lu}\n",
+      name, lanes, plan.chunk, plan.slots, plan.buffer,
       static_cast<double>(sent.chunks * plan.chunk) / (plan.seconds * 1e9),
       each(sent.in_socket, sent.chunks), each(sent.for_gpu, sent.chunks),
-      each(received.in_socket, received.chunks), each(received.for_gpu, received.chunks));
+      each(received.in_socket, received.chunks), each(received.for_gpu, received.chunks),
+      received.queued / std::max<uint64_t>(received.chunks, 1));
   std::fflush(stdout);
 }
 
-std::vector<uint64_t> parse_list(const std::string& text) {
-  std::vector<uint64_t> out;
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> out;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
-    uint64_t value = 0;
-    if (Status s = parse_size(text.substr(at, end - at), &value); !s || value == 0)
-      fail("not a list of sizes: " + text);
-    out.push_back(value);
+    out.push_back(text.substr(at, end - at));
     at = end + 1;
   }
   return out;
 }
 
+std::vector<uint64_t> parse_list(const std::string& text, uint64_t least = 1) {
+  std::vector<uint64_t> out;
+  for (const std::string& part : parts_of(text)) {
+    uint64_t value = 0;
+    if (Status s = parse_size(part, &value); !s || value < least)
+      fail("not a list of sizes: " + text);
+    out.push_back(value);
+  }
+  return out;
+}
+
 int run_all(int argc, char** argv) {
-  std::vector<uint64_t> lanes{1, 2, 4, 8}, slots{1, 4, 16};
+  std::vector<uint64_t> lanes{1, 2, 4, 8}, slots{1, 4, 16}, buffers{0};
+  std::vector<std::string> kinds;  // none: all
   uint64_t chunk = 512 << 10;
   double seconds = 0.3;
   int device = 0;
@@ -330,6 +373,10 @@ int run_all(int argc, char** argv) {
       lanes = parse_list(value);
     else if (name == "--slots")
       slots = parse_list(value);
+    else if (name == "--buffer")
+      buffers = parse_list(value, 0);
+    else if (name == "--kinds")
+      kinds = parts_of(value);
     else if (name == "--chunk")
       chunk = parse_list(value).front();
     else if (name == "--seconds")
@@ -344,11 +391,12 @@ int run_all(int argc, char** argv) {
   if (argc % 2 == 0) fail("an argument without a value");
   const std::unique_ptr<Cuda> cuda = gpu ? std::make_unique<Cuda>(device) : nullptr;
   for (const auto& [kind, name] : kKinds) {
-    if (needs_gpu(kind) && !gpu) continue;
-    for (uint64_t count : lanes) {
+    const bool asked = kinds.empty() || std::find(kinds.begin(), kinds.end(), name) != kinds.end();
+    if (!asked || (needs_gpu(kind) && !gpu)) continue;
+    for (uint64_t count : lanes)
       for (uint64_t ring : kind == Kind::kWalk ? std::vector<uint64_t>{1} : slots)
-        measure(cuda.get(), {kind, chunk, ring, seconds}, name, count);
-    }
+        for (uint64_t buffer : buffers)
+          measure(cuda.get(), {kind, chunk, ring, buffer, seconds}, name, count);
   }
   return 0;
 }

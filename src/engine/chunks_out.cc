@@ -81,15 +81,13 @@ bool ChunksOut::take(ChunkWork* out) {
   if (take_dealt(out, no_more)) return true;
   Transfers& transfers = core_.peer.transfers();
   if (no_more.host && !transfers.may_have_gpu_chunks()) return false;
-  // Who is short of something looks often: not at the same queue again.
-  const uint32_t news = transfers.chunk_news();
-  if (!no_more.none() && refused_.no_more == no_more && refused_.news == news) return false;
+  // Who is short of something, or waits for what it has, looks often: not at the same queue again.
+  const Refused now{Scheduler::WhyNone::kOther, no_more, transfers.chunk_news(), window_.used()};
+  if (refused_.holds(now)) return false;
   if (core_.lane->payload_credit() == 0) return false;
   wanted_ = no_more.slots;
-  NoMoreOf because_of = no_more;
-  if (transfers.next_chunk(core_.index, &because_of, notices_, out)) return true;
-  refused_ = {because_of, news};
-  return false;
+  refused_ = now;
+  return transfers.next_chunk(core_.index, no_more, notices_, out, &refused_.why);
 }
 
 // Returns how much payload the stream takes with it.

@@ -9,6 +9,7 @@
 #include "engine/lane_core.h"
 #include "engine/lane_notices.h"
 #include "engine/pool.h"
+#include "engine/scheduler.h"
 
 namespace tcpx {
 
@@ -92,10 +93,20 @@ class ChunksOut {
   PlaceMask wanted_ =
       0;  // slots of these, when chunks in the queue were last left for want of them
   bool dealt_lacks_slot_ = false;
-  struct {
+  // It got nothing, and would get nothing now.
+  struct Refused {
+    Scheduler::WhyNone why = Scheduler::WhyNone::kOther;
     NoMoreOf no_more;
     uint32_t news = 0;
-  } refused_;                                        // there was nothing else for it
+    uint32_t held = 0;
+
+    bool holds(const Refused& now) const {
+      if (news != now.news) return false;
+      if (why == Scheduler::WhyNone::kPassedOver) return no_more == now.no_more;
+      return why == Scheduler::WhyNone::kKeptBack && held == now.held;
+    }
+  };
+  Refused refused_;
   std::vector<ChunkWork> lost_writes_, lost_reads_;  // room for give_up()
 };
 

@@ -50,8 +50,13 @@ class Scheduler {
   // The next one for this lane, and who else should ask; none of which the lane takes no more now.
   // False: none now.
   bool next(uint32_t lane, const NoMoreOf& no_more, ChunkWork* out, LaneBits* wake);
-  // Whether the last `next` that found none would have found one, had the lane taken any.
-  bool all_passed_over() const { return all_passed_over_; }
+  // Why the last `next` found none.
+  enum class WhyNone : uint8_t {
+    kOther,
+    kPassedOver,  // it would have found one, had the lane taken any
+    kKeptBack  // what is left is for others, until one of them takes of it or this one holds less
+  };
+  WhyNone why_none() const { return why_none_; }
   // What waits for a slot, for its receipt, waits for none of this lane any more.
   void slots_not_wanted(uint32_t lane);
   // Of a transfer that begins and has no other before it: an idle lane, from `lane` on, that is
@@ -80,7 +85,7 @@ class Scheduler {
   uint32_t turn_lane_ = 0;                             // round robin: whose chunk is next
   std::vector<std::shared_ptr<TransferState>> queue_;  // served in turn, not in order
   size_t turn_ = 0;
-  bool all_passed_over_ = false;
+  WhyNone why_none_ = WhyNone::kOther;
 
   std::atomic<bool> waiting_{false};
   std::atomic<uint32_t> of_gpus_{0};  // in the queue

@@ -140,18 +140,15 @@ void Transfers::send_here(PeerLane& first, const LaneList& others, bool is_long)
 
 // ---- the way of a chunk --------------------------------------------------------------------
 
-bool Transfers::next_chunk(uint32_t lane, NoMoreOf* no_more, const LaneNotices& notices,
-                           ChunkWork* out) {
-  const auto nothing = [no_more] {
-    *no_more = {};
-    return false;
-  };
-  if (!may_have_chunks()) return nothing();
+bool Transfers::next_chunk(uint32_t lane, const NoMoreOf& no_more, const LaneNotices& notices,
+                           ChunkWork* out, Scheduler::WhyNone* why) {
+  *why = Scheduler::WhyNone::kOther;
+  if (!may_have_chunks()) return false;
   PeerLock lock(state_);
-  if (!lock->session.up()) return nothing();
+  if (!lock->session.up()) return false;
   LaneBits wake;
-  const bool found = lock->scheduler.next(lane, *no_more, out, &wake);
-  if (!found && !lock->scheduler.all_passed_over()) *no_more = {};
+  const bool found = lock->scheduler.next(lane, no_more, out, &wake);
+  *why = lock->scheduler.why_none();
   lock.wake(wake);
   if (!found) return false;
   TransferState& t = *out->transfer;

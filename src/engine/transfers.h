@@ -40,9 +40,9 @@ class Transfers {
   bool may_have_gpu_chunks() const { return state_.may_have_gpu_chunks(); }
   // Another number whenever there may be another chunk to get.
   uint32_t chunk_news() const { return state_.chunk_news(); }
-  // `notices`: of that lane. `no_more`: what it does not take; empty, when it returns, if that was
-  // not the reason why it got nothing.
-  bool next_chunk(uint32_t lane, NoMoreOf* no_more, const LaneNotices& notices, ChunkWork* out);
+  // `notices`: of that lane. `no_more`: what it does not take. `why`: told where it gets nothing.
+  bool next_chunk(uint32_t lane, const NoMoreOf& no_more, const LaneNotices& notices,
+                  ChunkWork* out, Scheduler::WhyNone* why);
   // For receipts: what this lane did not get for want of slots, it would not take now either.
   void slots_not_wanted(uint32_t lane);
   // A chunk of this post that a lane has waits for a slot; has one; was moved out of it or into it.

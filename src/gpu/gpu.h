@@ -95,6 +95,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   cu::Result submit_copies(MoveJob& job, cu::Stream stream);
   cu::Result submit_kernels(MoveJob& job, cu::Stream stream);
   bool under_way() const;
+  Nanos loops_at_work(Nanos now) const;
   bool tell(bool all);
   void watch(Nanos now);
   bool watch(Lane lane, size_t number, Nanos now);

@@ -77,6 +77,8 @@ class MoveQueue {
   // ---- the GPU's thread ----
   MoveJob* next();  // the oldest one; nullptr: none
   void taken() { ++taken_; }
+  void begun(Nanos now) { last_begun_ = now; }
+  Nanos last_begun() const { return last_begun_; }
   uint32_t next_mark(Lane lane) { return ++last_[index(lane)]; }
   uint32_t* word(Lane lane) const { return &marks_->reached[index(lane)]; }
   bool under_way(Lane lane) const { return reached(lane) != last_[index(lane)]; }
@@ -110,6 +112,7 @@ class MoveQueue {
   std::atomic<uint32_t> pushed_{0};      // by the loop
   alignas(64) uint32_t taken_ = 0;       // by the GPU's thread
   std::array<uint32_t, kLanes> last_{};  // marks given
+  Nanos last_begun_ = 0;
   uint32_t refused_ = 0;
   uint32_t told_ = 0;                   // how many were over
   std::atomic<uint32_t> looked_at_{0};  // by the loop, when they were over

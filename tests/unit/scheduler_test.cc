@@ -176,6 +176,55 @@ TEST(Scheduler, NoLaneHoldsMoreThanHalfItsShareOfWhatIsLeft) {
   EXPECT_GE(held, 6);
 }
 
+// A chunk of a GPU's memory is copied at that end before or after it is on its way: a lane that
+// held one on its way and one behind it would wait for copies.
+TEST(Scheduler, ALaneMayHoldMoreWhereChunksAreCopied) {
+  const PlaceMask gpu = mask_of({Place::Kind::kCuda, 1});
+  const auto held_of = [](PlaceMask local, PlaceMask remote, uint32_t chunks) {
+    Scheduler scheduler(Striping::kAdaptive);
+    Lanes lanes(8, scheduler);
+    for (LaneLoad& load : lanes.loads) load.serving = 1;  // no lane is idle
+    auto transfer = posted(chunks);
+    transfer->plan.local_places = local;
+    transfer->plan.remote_places = remote;
+    scheduler.add(transfer);
+    int held = 0;
+    while (ask(scheduler, lanes, 0) >= 0) ++held;
+    EXPECT_EQ(scheduler.why_none(), Scheduler::WhyNone::kKeptBack);
+    return held;
+  };
+  EXPECT_EQ(held_of(kHostBit, kHostBit, 24), 2);
+  EXPECT_EQ(held_of(gpu, kHostBit, 32), 4);
+  EXPECT_EQ(held_of(kHostBit, gpu, 32), 4);
+  EXPECT_EQ(held_of(gpu, gpu, 48), 6);
+  EXPECT_EQ(held_of(gpu, gpu, 24), 3) << "as many as come to each lane";
+}
+
+// Who looks often need not look at the same queue again.
+TEST(Scheduler, SaysWhyALaneGetsNothing) {
+  using WhyNone = Scheduler::WhyNone;
+  Scheduler scheduler(Striping::kAdaptive);
+  Lanes lanes(2, scheduler);
+  EXPECT_EQ(ask(scheduler, lanes, 0), -1);
+  EXPECT_EQ(scheduler.why_none(), WhyNone::kOther);
+  auto transfer = posted(2);
+  transfer->plan.op = TCPX_WRITE;
+  scheduler.add(transfer);
+  ChunkWork work;
+  LaneBits wake;
+  EXPECT_FALSE(scheduler.next(0, {.slots = kHostBit}, &work, &wake));
+  EXPECT_EQ(scheduler.why_none(), WhyNone::kPassedOver);
+  EXPECT_EQ(ask(scheduler, lanes, 0), 0);
+  const uint32_t news = scheduler.news();
+  EXPECT_EQ(ask(scheduler, lanes, 0), -1);
+  EXPECT_EQ(scheduler.why_none(), WhyNone::kKeptBack);
+  EXPECT_EQ(scheduler.news(), news);
+  EXPECT_EQ(ask(scheduler, lanes, 1), 1);
+  EXPECT_NE(scheduler.news(), news) << "the other has taken of it: who was kept back looks again";
+  EXPECT_EQ(ask(scheduler, lanes, 0), -1);
+  EXPECT_EQ(scheduler.why_none(), WhyNone::kOther) << "there is nothing left";
+}
+
 TEST(Scheduler, RoundRobinGivesEveryLaneItsTurn) {
   Scheduler scheduler(Striping::kRoundRobin);
   Lanes lanes(3, scheduler);
