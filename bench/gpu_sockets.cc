@@ -389,6 +389,10 @@ int run_all(int argc, char** argv) {
       fail("unknown argument " + name);
   }
   if (argc % 2 == 0) fail("an argument without a value");
+  for (const std::string& asked : kinds)
+    if (std::none_of(std::begin(kKinds), std::end(kKinds),
+                     [&](const auto& known) { return asked == known.second; }))
+      fail("no kind of memory is called " + asked);
   const std::unique_ptr<Cuda> cuda = gpu ? std::make_unique<Cuda>(device) : nullptr;
   for (const auto& [kind, name] : kKinds) {
     const bool asked = kinds.empty() || std::find(kinds.begin(), kinds.end(), name) != kinds.end();

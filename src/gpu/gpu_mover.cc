@@ -222,8 +222,13 @@ MoveState GpuMover::look(uint64_t ticket, MoveEnd* end) {
 // see here that it sleeps.
 bool GpuMover::tells() {
   if (host_.staged() != 0) return false;
-  for (auto& part : parts_)  // nobody tells of a slot
-    if (part != nullptr && part->spares_waiting > 0) return false;
+  bool moves = false;  // else what is waited for is a slot, of which nobody tells
+  for (auto& part : parts_) {
+    if (part == nullptr || part->of.queue == nullptr) continue;
+    if (part->spares_waiting > 0) return false;
+    moves |= part->of.queue->has_jobs();
+  }
+  if (!moves) return false;
   for (auto& part : parts_)
     if (part != nullptr && part->of.queue != nullptr) part->gpu->wake();
   return true;

@@ -68,6 +68,7 @@ class MoveQueue {
   uint32_t push(bool out, std::span<const iovec> memory, uint8_t* slot, Nanos now);
   // `lost`: the GPU does nothing any more.
   MoveState look(uint32_t job, bool lost, MoveEnd* end);
+  bool has_jobs() const { return free_.size() < kJobs; }
   // Nobody will look any more. What is under way goes on; what was not begun is not begun.
   // When it returns the watcher is not told anything any more.
   void close() noexcept;

@@ -271,7 +271,8 @@ TEST_P(Regions, ARegionOfAnotherEngineIsRefused) {
 
 TEST_P(Regions, TenThousandRegionsAreEachFound) {
   Remote& peer = connected_peer();
-  const size_t count = smaller_if_sanitized<size_t>(10'000, 2'000);
+  // Each of them is deregistered behind a fence of its own, which on net asks a thread per lane.
+  const size_t count = smaller_if_sanitized<size_t>(row().path == "net" ? 4'000 : 10'000, 2'000);
   const uint64_t size = 256;
   auto memory = allocate(row().memory, count * size);
   std::vector<tcpx_region> regions(count);

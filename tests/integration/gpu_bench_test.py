@@ -48,19 +48,30 @@ class Sockets(unittest.TestCase):
         result = run(SOCKETS, *self.SMALL)
         self.assertEqual(result.returncode, 0, result.stderr)
         seen = [json.loads(line) for line in result.stdout.splitlines()]
-        self.assertEqual({one["kind"] for one in seen}, {"ring", "walk", "pinned", "dma", "dma-huge", "dma-combined", "beside",
-                                                         "warm"})
+        self.assertEqual({one["kind"] for one in seen}, {"ring", "walk", "pinned", "dma", "dma-huge", "dma-combined", "dma-out",
+                                                         "dma-in", "beside", "warm"})
         self.assertEqual({one["lanes"] for one in seen}, {1, 2})
         for one in seen:
             self.assertGreater(one["gb_per_s"], 0, one)
             if one["kind"] == "dma":
                 self.assertGreater(one["send_gpu_us"] + one["recv_gpu_us"], 1, one)  # copies are waited for
+            if one["kind"] == "dma-in":
+                self.assertLess(one["send_gpu_us"], 1, one)  # there are none at that end
 
     def test_an_error_of_cuda_ends_it(self):
         for call in ("cuMemcpyDtoHAsync_v2@3+=700", "cuMemcpyHtoDAsync_v2@3+=700", "cuMemHostRegister_v2@1=2"):
             result = run(SOCKETS, *self.SMALL, FAKE_CUDA_PLAN=f"fail:{call}")
             self.assertEqual(result.returncode, 1, result.stdout)
             self.assertIn("CUDA error", result.stderr)
+
+    def test_kinds_and_buffers_can_be_chosen(self):
+        result = run(SOCKETS, *self.SMALL, "--kinds", "dma-out,ring", "--buffer", "0,256K")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        seen = {(one["kind"], one["buffer"]) for one in map(json.loads, result.stdout.splitlines())}
+        self.assertEqual(seen, {(kind, size) for kind in ("dma-out", "ring") for size in (0, 256 << 10)})
+        misspelt = run(SOCKETS, *self.SMALL, "--kinds", "dma,rnig")
+        self.assertEqual(misspelt.returncode, 1, misspelt.stdout)
+        self.assertIn("rnig", misspelt.stderr)
 
     def test_ordinary_memory_needs_no_gpu(self):
         result = run(SOCKETS, *self.SMALL, "--no-gpu", "1", TCPX_TEST_CUDA_LIBRARY="/nonexistent")
