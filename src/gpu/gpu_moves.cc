@@ -50,6 +50,8 @@ constexpr bool is_kernel(Lane lane) {
 void Gpu::serve() {
   while (!closing_.load(std::memory_order_acquire)) {
     if (queues_changed_.load(std::memory_order_acquire) != served_version_) take_queues();
+    // What held them may be over, and nobody has looked since.
+    if (kernels_held_) watch(now_ns());
     if (begin_some()) continue;
     const Nanos now = now_ns();
     watch(now);

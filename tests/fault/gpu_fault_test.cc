@@ -218,6 +218,7 @@ TEST_F(GpuFault, AfterOneKernelThatIsHeldCopiesServe) {
   }
   ASSERT_TRUE(succeeded(held.post()));
   std::this_thread::sleep_for(patience(400));  // then it is known to be held
+  ASSERT_GT(fake_cuda()->pending(0), 0u) << "it did not go by a kernel";
   for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
     expect_moves(op);
     if (HasFailure()) break;
