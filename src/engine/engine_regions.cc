@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/mutex.h"
 #include "base/wait.h"
 
@@ -96,18 +97,23 @@ Status EngineRegions::resume(uint64_t region) {
   if (Status status = table_.describe_suspended(region, &view); !status) return status;
   if (Status status = shared_.movers->admit(view.base, view.length, view.place); !status)
     return status;
+  // What may throw comes before there is no way back.
+  std::vector<std::shared_ptr<Peer>> peers = peers_.all();
   if (Status status = table_.resume(region, &shared_.epoch); !status) return status;
-  tell_epoch();
+  tell_epoch(std::move(peers));
   return {};
 }
 
 // So that what peers post from now on is not refused for nothing. One whose Welcome still named the
-// epoch before is among them when the service thread has been passed.
-void EngineRegions::tell_epoch() {
+// epoch before is among them when the service thread has been passed; without memory for that, it
+// hears from its lanes.
+void EngineRegions::tell_epoch(std::vector<std::shared_ptr<Peer>> peers) {
   uint64_t epoch = shared_.epoch.load();
   Nanos give_up = now_ns() + kLongestResume;
-  pass_service(give_up);
-  std::vector<std::shared_ptr<Peer>> peers = peers_.all();
+  (void)quietly([&] {
+    pass_service(give_up);
+    peers = peers_.all();
+  });
   for (auto& peer : peers) peer->epochs().tell();
   for (auto& peer : peers) peer->epochs().await_heard(epoch, give_up);
 }

@@ -37,7 +37,7 @@ class EngineRegions {
     Nanos close_at, give_up;
   };
   uint64_t longest_chunk(const Place& place) const;
-  void tell_epoch();
+  void tell_epoch(std::vector<std::shared_ptr<Peer>> peers);
   void pass_service(Nanos deadline);
   // Fences.
   Status retire(uint64_t region);

@@ -44,6 +44,8 @@ Status Gpu::open(const CudaDriver& driver, int device, const GpuSettings& settin
     return refused(
         strf("this CUDA driver has no {}: GPU memory needs driver 515 or later", driver.missing));
   auto gpu = std::make_shared<Gpu>(driver, device, settings, log);
+  gpu->queues_.reserve(settings.loops);
+  gpu->served_.reserve(settings.loops);
   if (Status status = start_thread(&gpu->thread_, "the thread of a GPU", [gpu] { gpu->run(); });
       !status)
     return status;
@@ -76,7 +78,7 @@ Gpu::Part Gpu::take_part(MoveWatcher& watcher) {
   part.of_each = cut_.slots_of_each;
   part.slots = staging_ + uint64_t{2} * parts_ * cut_.slots_of_each * cut_.slot;
   part.queue = std::make_shared<MoveQueue>(&marks_[parts_], watcher, parts_);
-  queues_.push_back(part.queue);
+  queues_.push_back(part.queue);  // there is room: a part that was taken is one less for ever
   ++parts_;
   queues_changed_.fetch_add(1, std::memory_order_seq_cst);
   wake();

@@ -35,11 +35,12 @@ GpuMover::Part* GpuMover::part_of(const Place& place) {
   Gpu* gpu = gpus_.at(place.device);
   if (gpu == nullptr) return nullptr;
   if (parts_.size() <= place.device) parts_.resize(place.device + 1);
+  // What may throw comes first: a part that is taken and not kept would be lost to this loop.
   auto part = std::make_unique<Part>();
   part->gpu = gpu;
+  part->taken.resize(2 * gpu->slots_of_each());
+  part->busy.resize(2 * gpu->slots_of_each());
   part->of = gpu->take_part(watcher_);
-  part->taken.resize(2 * part->of.of_each);
-  part->busy.resize(2 * part->of.of_each);
   part->free[0] = part->free[1] = part->of.of_each;
   parts_[place.device] = std::move(part);
   return parts_[place.device].get();

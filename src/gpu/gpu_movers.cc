@@ -45,6 +45,7 @@ Status GpuMovers::open(uint16_t device, Gpu** out) {
   std::lock_guard lock(mu_);
   *out = open_.at(device);
   if (*out != nullptr) return {};
+  gpus_.reserve(gpus_.size() + 1);  // who is open is kept, and closed
   std::shared_ptr<Gpu> gpu;
   if (Status status = Gpu::open(*driver, device, settings(), log_, &gpu); !status) return status;
   *out = gpu.get();

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/caught.h"
+
 namespace tcpx::gpu {
 
 uint32_t MoveQueue::push(bool out, std::span<const iovec> memory, uint8_t* slot, Nanos now) {
@@ -15,7 +17,7 @@ uint32_t MoveQueue::push(bool out, std::span<const iovec> memory, uint8_t* slot,
   for (const iovec& part : memory) job.bytes += part.iov_len;
   job.pushed = now;
   job.copies = job.kernels = 0;
-  job.lacked_kernel = false;
+  job.lacked_kernel = job.failed = false;
   job.submitted = 0;
   job.state.store(MoveJob::State::kQueued, std::memory_order_relaxed);
   const uint32_t place = pushed_.load(std::memory_order_relaxed);
@@ -32,7 +34,7 @@ MoveState MoveQueue::look(uint32_t at, bool lost, MoveEnd* end) {
     result = MoveState::kFailed;
   } else if (state == MoveJob::State::kUnderWay &&
              static_cast<int32_t>(reached(job.lane) - job.mark) >= 0) {
-    result = job.why.empty() ? MoveState::kDone : MoveState::kFailed;
+    result = job.failed ? MoveState::kFailed : MoveState::kDone;
   } else if (lost && state != MoveJob::State::kQueued) {
     result = MoveState::kFailed;  // with the GPU's last words, which the caller has
   }
@@ -59,7 +61,7 @@ bool MoveQueue::under_way() const {
 }
 
 void MoveQueue::refuse(MoveJob& job, const std::string& why) {
-  job.why = why;
+  (void)quietly([&] { job.why = why; });
   ++refused_;
   job.state.store(MoveJob::State::kRefused, std::memory_order_release);
 }

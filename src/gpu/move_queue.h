@@ -43,7 +43,8 @@ struct MoveJob {
   bool lacked_kernel = false;
   Nanos submitted = 0;
   ProfiledRange range;  // from here on until the loop sees that it is over
-  std::string why;      // what was under way of it comes to its end first
+  bool failed = false;  // what was under way of it comes to its end first
+  std::string why;      // empty also where there was no memory for it
   std::atomic<State> state{State::kFree};
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/caught.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -74,8 +75,8 @@ Status RegionTable::add(const RegionView& region, uint64_t* id, std::unique_ptr<
 Status RegionTable::retire(uint64_t id) {
   MutexLock lock(mu_);
   if (Slot* slot = live_slot_locked(id)) {
+    leaving_.insert(id);  // may throw: nothing has changed yet
     slot->id.store(0, std::memory_order_release);
-    leaving_.insert(id);
     --live_;
   }
   if (leaving_.count(id) == 0)
@@ -83,11 +84,12 @@ Status RegionTable::retire(uint64_t id) {
   return {};
 }
 
-// A slot that has had all its generations is never used again.
+// A slot that has had all its generations is never used again; nor is one for which there is no
+// memory to remember that it is free.
 void RegionTable::free_slot_locked(uint32_t index) {
   Slot* slot = slot_at(index);
   delete slot->grants.exchange(nullptr, std::memory_order_relaxed);
-  if (slot->given + 1 < RegionIds::kGenerations) free_.push_back(index);
+  if (slot->given + 1 < RegionIds::kGenerations) (void)quietly([&] { free_.push_back(index); });
 }
 
 void RegionTable::recycle(uint64_t id) {

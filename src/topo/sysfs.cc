@@ -1,8 +1,11 @@
 #include "topo/sysfs.h"
 
+#include <dirent.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 namespace tcpx::topo {
 
@@ -20,12 +23,12 @@ std::string Sysfs::line(const std::string& relative) const {
   return text;
 }
 
+// Not by the library's iterator, which ends the process where it finds no memory.
 std::vector<std::string> Sysfs::names(const std::string& folder) const {
   std::vector<std::string> out;
-  std::error_code error;
-  fs::directory_iterator entry(path(folder), error), end;
-  for (; !error && entry != end; entry.increment(error))
-    out.push_back(entry->path().filename().string());
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(path(folder).c_str()), ::closedir);
+  while (const dirent* entry = open == nullptr ? nullptr : ::readdir(open.get()))
+    if (std::string name = entry->d_name; name != "." && name != "..") out.push_back(name);
   std::sort(out.begin(), out.end());
   return out;
 }
