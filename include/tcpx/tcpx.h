@@ -149,7 +149,9 @@ TCPX_API tcpx_code tcpx_connect_address(tcpx_engine* engine, const char* address
 TCPX_API tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer peer, int64_t timeout_ms);
 /* Next peer that connected to us, in order of arrival; TCPX_IN_PROGRESS if none came in time. */
 TCPX_API tcpx_code tcpx_accept(tcpx_engine* engine, int64_t timeout_ms, tcpx_peer* peer);
-/* Ends the peer's transfers, says goodbye, closes, forgets the peer. */
+/* Ends the peer's transfers, says goodbye, closes, forgets the peer. TCPX_DEADLINE: all of that, but
+ * a copy or a plugin's call that does not end still uses memory, until tcpx_deregister of it
+ * returns TCPX_OK. */
 TCPX_API tcpx_code tcpx_disconnect(tcpx_engine* engine, tcpx_peer peer);
 
 /* In structs that may grow, `struct_size` is sizeof the struct as the caller knows it, or 0 for

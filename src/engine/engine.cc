@@ -43,9 +43,12 @@ Status EngineCore::disconnect(uint64_t id) {
   std::shared_ptr<Peer> peer;
   if (Status status = peers_.find(id, &peer); !status) return status;
   say_goodbye({peer}, peer_error(TCPX_CANCELLED, "disconnected by this side"), kGoodbyePatience);
-  (void)peer->ending().dismantle(kGoodbyePatience);
+  const bool all_over = peer->ending().dismantle(kGoodbyePatience);
   peers_.forget(peer);
-  return {};
+  if (all_over || peer->ending().lanes_not_shut() == 0) return {};
+  return Status(TCPX_DEADLINE, TCPX_BLAST_PEER,
+                "the peer is disconnected, but a copy or a net plugin's call that has not ended "
+                "still uses registered memory; do not free it before tcpx_deregister says so");
 }
 
 Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_piece> local,

@@ -144,6 +144,28 @@ TEST_P(GpuHang, FencesSayThatTheMemoryIsInUseAndHoldLater) {
   expect_goes_on();
 }
 
+// The end of a session is no fence for a copy that does not end: it says so, and deregister is one.
+class GpuHangAtTheEnd : public GpuHang {};
+INSTANTIATE_TEST_SUITE_P(Both, GpuHangAtTheEnd,
+                         ::testing::Values(GpuCase{TCPX_WRITE, true, false},
+                                           GpuCase{TCPX_WRITE, false, false}),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(GpuHangAtTheEnd, DisconnectSaysThatTheMemoryIsInUseAndDeregisterTellsWhenNot) {
+  start_here({{"deadline", time_option(1'000)}});
+  Transfer transfer = post_hung();
+  Stopwatch watch;
+  Result result = engine().disconnect(GetParam().at_initiator ? pair->b_at_a : pair->a_at_b);
+  EXPECT_EQ(result.code(), TCPX_DEADLINE) << result.text();
+  EXPECT_NE(result.text().find("do not free it"), std::string::npos) << result.text();
+  EXPECT_LT(watch.elapsed(), Ms{15'000}) << "10 s for moves, and what else an end takes";
+  EXPECT_EQ(engine().deregister(local().region).code(), TCPX_DEADLINE);
+  fake_cuda()->release();
+  ASSERT_TRUE(succeeded(engine().deregister(local().region)));
+  expect_fence_held(false, 1);
+  EXPECT_FALSE(transfer.wait(kLong).ok());
+}
+
 // What the peer has taken of every connection of this process.
 std::map<int, uint64_t> bytes_taken() {
   std::map<int, uint64_t> out;
