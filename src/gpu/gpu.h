@@ -54,6 +54,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     std::shared_ptr<MoveQueue> queue;
   };
   Part take_part(MoveWatcher& watcher);  // once per loop; none left: of_each is 0
+  uint32_t slots_of_each() const { return cut_.slots_of_each; }
   void wake() {
     if (asleep_.load(std::memory_order_seq_cst) != 0) wake_thread();
   }
@@ -100,9 +101,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   void watch(Nanos now);
   bool watch(Lane lane, size_t number, Nanos now);
   void lose();
-  void stop_using(const std::string& why);
+  void fail(MoveJob& job, cu::Result result) noexcept;
+  void stop_using(cu::Result why) noexcept;
   bool streams_are_empty();
-  void sleep();
+  void sleep(Nanos at_most, bool waited_for);
   // Anybody's.
   void wake_thread() noexcept;
 
@@ -153,6 +155,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   bool kernels_held_ = false;
   bool unusable_ = false;  // no more moves are begun; lost once those under way have ended
   Nanos awake_until_ = 0;  // for what may come next
+  Nanos moved_ = 0;        // something was begun, or a stream got further
   Nanos told_all_ = 0;
   Pieces pieces_;
 };

@@ -2,6 +2,7 @@
 // what becomes of them.
 #include <algorithm>
 
+#include "base/caught.h"
 #include "base/futex.h"
 #include "base/text.h"
 #include "gpu/gpu.h"
@@ -30,6 +31,11 @@ constexpr uint64_t kSmall = 64u << 10;
 constexpr Nanos kAwakePerLoop = 50 * kMicro;
 // Loops that have brought a move within this are counted.
 constexpr Nanos kAtWork = kMilli;
+// When nothing has moved for so long (512 KiB take 16 us, a kernel 25), the thread sleeps between
+// its looks, a part of the time for which it has waited already: a GPU that stands still keeps no
+// core, and the wait for one that is slow is longer by that part at most.
+constexpr Nanos kDozeAfter = 400 * kMicro;
+constexpr Nanos kDozeShare = 4;
 
 constexpr RangeName range_of(Lane lane) {
   switch (lane) {
@@ -55,11 +61,14 @@ void Gpu::serve() {
     if (begin_some()) continue;
     const Nanos now = now_ns();
     watch(now);
-    const bool look_often = tell(now - told_all_ > kLookAfter);
-    if (look_often || now < awake_until_)
+    const bool waited_for = tell(now - told_all_ > kLookAfter);
+    const Nanos since = now - moved_;
+    if (waited_for && since > kDozeAfter)
+      sleep(std::min(since / kDozeShare, kLookAfter), true);
+    else if (waited_for || now < awake_until_)
       relax(kBetweenLooks);
     else
-      sleep();
+      sleep(under_way() && !lost() ? kLookAfter : kNever, false);
   }
 }
 
@@ -80,7 +89,7 @@ bool Gpu::tell(bool all) {
 void Gpu::take_queues() {
   std::lock_guard lock(mu_);
   served_version_ = queues_changed_.load(std::memory_order_relaxed);
-  served_ = queues_;
+  served_ = queues_;  // there is room
 }
 
 // One of each loop in turn.
@@ -110,13 +119,14 @@ void Gpu::begin(MoveQueue& queue, MoveJob& job) {
   job.range.begin(range_of(job.lane), job.bytes);
   const cu::Stream stream = stream_of(job.lane, queue);
   cu::Result result = kernel ? submit_kernels(job, stream) : submit_copies(job, stream);
-  if (result != cu::kSuccess) job.why = cuda_.text_of(result);
+  if (result != cu::kSuccess) fail(job, result);
   // Also behind a part of it: the rest has failed, but the memory is let go when the part is over.
   job.mark = queue.next_mark(job.lane);
   const cu::Result marked = cuda_.stream_write_value32(
       stream, reinterpret_cast<cu::Pointer>(queue.word(job.lane)), job.mark, 0);
   const Nanos now = now_ns(), took = now - from;
   queue.begun(now);
+  moved_ = now;
   awake_until_ =
       std::max(awake_until_,
                now + (job.bytes <= kSmall ? settings_.spin : kAwakePerLoop * loops_at_work(now)));
@@ -129,9 +139,15 @@ void Gpu::begin(MoveQueue& queue, MoveJob& job) {
     return;
   }
   // Nothing will tell when it has ended, but that all has: the stream is beyond use.
-  if (job.why.empty()) job.why = cuda_.text_of(marked);
+  if (!job.failed) fail(job, marked);
   job.state.store(MoveJob::State::kUnderWay, std::memory_order_release);
-  stop_using(job.why);
+  stop_using(marked);
+}
+
+// That it has failed is no matter of memory for the words.
+void Gpu::fail(MoveJob& job, cu::Result result) noexcept {
+  job.failed = true;
+  (void)quietly([&] { job.why = cuda_.text_of(result); });
 }
 
 cu::Result Gpu::submit_copies(MoveJob& job, cu::Stream stream) {
@@ -207,24 +223,27 @@ bool Gpu::watch(Lane lane, size_t number, Nanos now) {
   }
   Progress& progress = progress_[static_cast<size_t>(lane)][number];
   if (!under_way || reached != progress.reached) {
+    if (reached != progress.reached) moved_ = now;
     progress = {reached, now, 0};
     return false;
   }
   if (now - progress.since >= kLookAfter && now - progress.asked >= kLookAfter) {
     progress.asked = now;
     const cu::Result result = cuda_.stream_query(streams_[static_cast<size_t>(lane)][number]);
-    if (result != cu::kSuccess && result != cu::kNotReady) stop_using(cuda_.text_of(result));
+    if (result != cu::kSuccess && result != cu::kNotReady) stop_using(result);
   }
   return is_kernel(lane) && now - progress.since > kKernelHeld;
 }
 
 // No more moves are begun. Those under way are told to have failed when they touch nothing any
 // more.
-void Gpu::stop_using(const std::string& why) {
+void Gpu::stop_using(cu::Result why) noexcept {
   if (unusable_) return;
   unusable_ = true;
-  lost_why_ = strf("cuda:{} is lost to this process: {}", device_, why);
-  log_.error("{}; transfers of its memory fail from now on", lost_why_);
+  (void)quietly([&] {
+    lost_why_ = strf("cuda:{} is lost to this process: {}", device_, cuda_.text_of(why));
+    log_.error("{}; transfers of its memory fail from now on", lost_why_);
+  });
   if (streams_are_empty()) lose();
 }
 
@@ -241,17 +260,17 @@ void Gpu::lose() {
 }
 
 // Asleep first, then look: who pushes either sees that we sleep and wakes us, or we see what it has
-// pushed. With moves under way only for as long as an error may go unseen.
-void Gpu::sleep() {
+// pushed. `waited_for`: that loops wait for what is under way is known.
+void Gpu::sleep(Nanos at_most, bool waited_for) {
   asleep_.store(1, std::memory_order_seq_cst);
   const bool something = closing_.load(std::memory_order_seq_cst) ||
                          queues_changed_.load(std::memory_order_seq_cst) != served_version_ ||
-                         std::any_of(served_.begin(), served_.end(), [this](const auto& queue) {
-                           const bool untold =
-                               (queue->under_way() && !lost()) || queue->has_news(lost());
+                         std::any_of(served_.begin(), served_.end(), [&](const auto& queue) {
+                           const bool untold = (!waited_for && queue->under_way() && !lost()) ||
+                                               queue->has_news(lost());
                            return queue->next() != nullptr || (untold && queue->unwatched());
                          });
-  if (!something) futex_wait(&asleep_, 1, under_way() && !lost() ? kLookAfter : kNever);
+  if (!something) futex_wait(&asleep_, 1, at_most);
   asleep_.store(0, std::memory_order_seq_cst);
 }
 

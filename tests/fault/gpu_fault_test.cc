@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "../support/proc.h"
 #include "gpu/kernels/image.h"
 #include "gpu_fixture.h"
 
@@ -198,6 +199,28 @@ TEST_F(GpuFault, KernelsThatAreHeldKeepNothingElse) {
   }
   all_well();
   expect_all_lanes();
+  expect_works("afterwards");
+}
+
+// Neither the GPU's thread nor a loop spins for what does not move.
+class GpuStandsStill : public GpuFault, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, GpuStandsStill, ::testing::Values("hang:1", "hold_kernels:0"));
+
+TEST_P(GpuStandsStill, AndNoCoreIsKeptBusy) {
+  const bool kernels = std::string(GetParam()) != "hang:1";
+  if (kernels && tcpx::gpu::kernel_image() == nullptr) GTEST_SKIP() << "built without nvcc";
+  start("host", "cuda");
+  plan(GetParam());
+  Transfer transfer = prepare(TCPX_WRITE, kernels);
+  ASSERT_TRUE(succeeded(transfer.post()));
+  ASSERT_TRUE(eventually([] { return fake_cuda()->pending(0) > 0; }, Ms{2000}));
+  std::this_thread::sleep_for(Ms{100});
+  EXPECT_LT(busy_cores(Ms{500}), kFewCores);
+  fake_cuda()->release();
+  Stopwatch watch;
+  ASSERT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
+  EXPECT_LT(watch.elapsed(), patience(200)) << "it is seen when it moves again";
+  all_well();
   expect_works("afterwards");
 }
 

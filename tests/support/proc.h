@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +36,20 @@ inline std::vector<int> numeric_entries(const char* path) {
 inline size_t open_fds() {
   return numeric_entries("/proc/self/fd").size();
 }
+// What this process takes of the cores meanwhile.
+inline double busy_cores(std::chrono::milliseconds time) {
+  auto now = [](clockid_t clock) {
+    timespec value{};
+    ::clock_gettime(clock, &value);
+    return static_cast<double>(value.tv_sec) + static_cast<double>(value.tv_nsec) / 1e9;
+  };
+  const double cpu = now(CLOCK_PROCESS_CPUTIME_ID), from = now(CLOCK_MONOTONIC);
+  std::this_thread::sleep_for(time);
+  return (now(CLOCK_PROCESS_CPUTIME_ID) - cpu) / (now(CLOCK_MONOTONIC) - from);
+}
+// A thread that spins takes a whole one.
+inline constexpr double kFewCores = kSanitized ? 0.9 : 0.5;
+
 inline size_t thread_count() {
   return numeric_entries("/proc/self/task").size();
 }

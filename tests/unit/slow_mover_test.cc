@@ -12,6 +12,7 @@
 #include "engine/peer.h"
 #include "support/emulator.h"
 #include "support/env.h"
+#include "support/proc.h"
 
 namespace tcpx {
 namespace {
@@ -21,21 +22,6 @@ using std::chrono::milliseconds;
 uint8_t pattern(size_t i, int round) {
   return static_cast<uint8_t>((i * 0x9E3779B97F4A7C15ull >> 29) ^ static_cast<size_t>(round * 37));
 }
-
-// What two engines take of the cores while they have nothing to do but wait for a move.
-double busy_cores(milliseconds time) {
-  auto now = [](clockid_t clock) {
-    timespec value{};
-    clock_gettime(clock, &value);
-    return value.tv_sec * kSecond + value.tv_nsec;
-  };
-  Nanos cpu = now(CLOCK_PROCESS_CPUTIME_ID), from = now(CLOCK_MONOTONIC);
-  std::this_thread::sleep_for(time);
-  return static_cast<double>(now(CLOCK_PROCESS_CPUTIME_ID) - cpu) /
-         static_cast<double>(now(CLOCK_MONOTONIC) - from);
-}
-// A loop that spins takes a whole one.
-constexpr double kFewCores = test::kSanitized ? 0.9 : 0.5;
 
 // How payload travels. Beside the stream what arrives is unpacked, into slots or straight into
 // place; what leaves goes through slots, all of it or only where the plugin cannot take it.
@@ -224,7 +210,7 @@ TEST_P(SlowMove, KeepsNoLoopSpinning) {
   SlowPair pair(GetParam().way, 256 << 10, 1, 0);
   auto transfer = post_held(pair);
   std::this_thread::sleep_for(milliseconds(100));
-  EXPECT_LT(busy_cores(milliseconds(500)), kFewCores);
+  EXPECT_LT(test::busy_cores(milliseconds(500)), test::kFewCores);
   slow(pair).held = false;
   pair.wait(transfer);
   EXPECT_EQ(transfer->code.load(), TCPX_OK);
@@ -277,7 +263,7 @@ TEST_P(SlowMove, OutlivesItsLane) {
     EXPECT_GT(test::emulator_counters(TCPX_TEST_EMULATOR_PATH).comms_open, 0u)
         << "a comm was closed while a move read its pages";
   }
-  EXPECT_LT(busy_cores(milliseconds(400)), kFewCores);
+  EXPECT_LT(test::busy_cores(milliseconds(400)), test::kFewCores);
   slow(pair).held = false;
   destroyer.join();
   std::vector<uint8_t>& fenced = GetParam().at_source ? pair.local : pair.remote;
