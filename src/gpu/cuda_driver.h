@@ -26,8 +26,10 @@ enum PointerAttribute : int {
   kSyncMemops = 6,
   kIsManaged = 8,
   kDeviceOrdinal = 9,
+  kLegacyIpcCapable = 10,
   kRangeStart = 11,
   kRangeSize = 12,
+  kMapped = 13,
 };
 enum MemoryType : unsigned { kTypeUnknown = 0, kTypeHost = 1, kTypeDevice = 2 };
 enum DeviceAttribute : int {

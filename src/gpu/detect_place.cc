@@ -1,6 +1,6 @@
 #include "gpu/detect_place.h"
 
-#include <algorithm>
+#include <iterator>
 
 #include "base/text.h"
 #include "gpu/cuda_driver.h"
@@ -12,30 +12,29 @@ namespace {
 struct Range {
   unsigned type = cu::kTypeUnknown;
   int device = -1;
-  unsigned managed = 0;
+  unsigned managed = 0, legacy = 0, mapped = 0;
   cu::Pointer start = 0;
   size_t size = 0;
+
+  // One allocation, all of it there. Of mapped memory a driver may tell its own mapping, those
+  // beside it as well, or all that was reserved (driver 580), wherever something is mapped there.
+  bool is_one() const { return legacy != 0 || managed != 0; }
 };
 
 cu::Result range_at(const CudaDriver& driver, cu::Pointer at, Range* out) {
-  cu::PointerAttribute attributes[] = {cu::kMemoryType, cu::kDeviceOrdinal, cu::kIsManaged,
-                                       cu::kRangeStart, cu::kRangeSize};
-  void* values[] = {&out->type, &out->device, &out->managed, &out->start, &out->size};
+  cu::PointerAttribute attributes[] = {cu::kMemoryType,       cu::kDeviceOrdinal, cu::kIsManaged,
+                                       cu::kLegacyIpcCapable, cu::kMapped,        cu::kRangeStart,
+                                       cu::kRangeSize};
+  void* values[] = {&out->type,   &out->device, &out->managed, &out->legacy,
+                    &out->mapped, &out->start,  &out->size};
   return driver.pointer_get_attributes(std::size(attributes), attributes, values, at);
 }
 
-// Mappings side by side may be told as one range: then other GPUs' may be among them, and each
-// begins at a multiple of this.
+// Mappings begin and end at multiples of this.
 constexpr cu::Pointer kMapping = 2 << 20;
 
 cu::Pointer next_mapping(cu::Pointer at) {
   return (at / kMapping + 1) * kMapping;
-}
-
-bool ends_as_it_begins(const CudaDriver& driver, const Range& range, cu::Pointer end) {
-  Range last;
-  return range_at(driver, end - 1, &last) == cu::kSuccess && last.type == range.type &&
-         last.device == range.device && last.managed == range.managed;
 }
 
 // Memory that CUDA does not know is the host's, and so is what it has pinned.
@@ -75,6 +74,10 @@ Status detect_place(const void* base, uint64_t length, Place* out) {
     if (result != cu::kSuccess)
       return bad_call(TCPX_UNSUPPORTED,
                       strf("cannot tell whose memory {} is: {}", base, driver->text_of(result)));
+    if (!is_host(range) && !range.is_one() && range.mapped == 0)
+      return bad_call(
+          TCPX_INVALID_ARGUMENT,
+          strf("nothing is mapped from byte {} of {} of the GPU's memory on", at - from, length));
     Place here;
     if (Status status = place_of(*driver, range, &here); !status) return status;
     if (at == from) *out = here;
@@ -84,9 +87,8 @@ Status detect_place(const void* base, uint64_t length, Place* out) {
                            "part by itself",
                            out->text(), here.text(), at - from, length));
     if (here.is_host() && !range.managed) return {};  // CUDA's ranges say nothing about it
-    const cu::Pointer next = range.start + range.size;
-    if (next <= at) return {};  // it does not say how far it goes
-    at = ends_as_it_begins(*driver, range, std::min(next, end)) ? next : next_mapping(at);
+    const cu::Pointer behind = range.start + range.size;
+    at = range.is_one() && behind > at ? behind : next_mapping(at);
   }
   return {};
 }

@@ -221,13 +221,34 @@ TEST_F(VmmFacts, AnAddressTellsARangeOfWholeAllocations) {
     if (fake_cuda() != nullptr) {
       EXPECT_EQ(all, plan == std::string("neighbours_are_one:1"));
     }
-    EXPECT_EQ(attribute<uint64_t>(11, base + chunk + 17), start);
-    EXPECT_EQ(attribute<size_t>(12, base + chunk + 17), size);
   }
   if (fake_cuda() != nullptr) fake_cuda()->clear_plan();
-  EXPECT_EQ(attribute<unsigned>(2, base + chunk), 2u);
   const unsigned yes = 1;
   EXPECT_NE(cu("cuPointerSetAttribute", &yes, 6, base), 0) << "has the context's flag for that";
+}
+
+// Its attributes tell all that was reserved, and beside that whether anything is there.
+TEST_F(VmmFacts, AttributesTellTheReservationAndWhetherItIsMapped) {
+  map(3);
+  for (size_t i = 0; i < 3; ++i) {
+    const uint64_t at = base + i * chunk + 17;
+    EXPECT_EQ(attribute<unsigned>(2, at), 2u);
+    EXPECT_EQ(attribute<int>(9, at), 0);
+    EXPECT_EQ(attribute<unsigned>(10, at), 0u) << "not an allocation that legacy IPC could tell of";
+    EXPECT_EQ(attribute<uint64_t>(11, at), base);
+    EXPECT_EQ(attribute<size_t>(12, at), 8 * chunk);
+    EXPECT_EQ(attribute<unsigned>(13, at), 1u);
+  }
+  // What is said of the rest is the driver's business, but not that it is there.
+  int which[] = {13};
+  unsigned mapped = 1;
+  void* values[] = {&mapped};
+  const int code = cu("cuPointerGetAttributes", 1u, which, values, base + 5 * chunk);
+  EXPECT_TRUE(code != 0 || mapped == 0) << code << " " << mapped;
+}
+TEST_F(Facts, AttributesOfAnAllocation) {
+  EXPECT_EQ(attribute<unsigned>(10, memory), 1u);
+  EXPECT_EQ(attribute<unsigned>(13, memory), 1u);
 }
 
 }  // namespace

@@ -166,17 +166,25 @@ TEST_F(GpuFault, VirtualMemoryOfManyChunksAndOddBorders) {
   ASSERT_TRUE(succeeded(pair->b.deregister(region)));
 }
 
-// Whether an address tells its allocation alone or all that is mapped beside it.
-class GpuRanges : public GpuFault, public ::testing::WithParamInterface<bool> {
+// What an address tells: its allocation alone, all that is mapped beside it, or all that was
+// reserved around it.
+struct Telling {
+  const char *name, *plan;
+};
+class GpuRanges : public GpuFault, public ::testing::WithParamInterface<Telling> {
  protected:
   void start_here() {
     start("host", "host");
-    plan(strf("neighbours_are_one:{}", GetParam() ? 1 : 0));
+    plan(GetParam().plan);
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, GpuRanges, ::testing::Bool(), [](const auto& test) {
-  return std::string(test.param ? "ToldWithNeighbours" : "ToldOneByOne");
-});
+INSTANTIATE_TEST_SUITE_P(
+    All, GpuRanges,
+    ::testing::Values(Telling{"ToldOneByOne", "ranges_are_reservations:0;neighbours_are_one:0"},
+                      Telling{"ToldWithNeighbours",
+                              "ranges_are_reservations:0;neighbours_are_one:1"},
+                      Telling{"ToldAsReserved", "ranges_are_reservations:1"}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(GpuRanges, OfManyAllocationsAreTaken) {
   start_here();
@@ -222,14 +230,32 @@ TEST_F(GpuFault, EveryCallHasItsContext) {
   EXPECT_EQ(fake_cuda()->calls_without_context(), 0u);
 }
 
+// Wherever the hole is: whoever reads there ends the context for good.
 TEST_P(GpuRanges, WithAHoleAreRefused) {
   start_here();
-  VmmMemory memory(3);
-  memory.unmap(1);
+  const bool reserved = std::string(GetParam().name) == "ToldAsReserved";
+  for (size_t hole : {1, 2, 0}) {
+    if (hole == 0 && !reserved) continue;  // an address that CUDA does not know is the host's
+    VmmMemory memory(3);
+    memory.unmap(hole);
+    tcpx_region region = 0;
+    EXPECT_FALSE(pair->a.register_memory(memory.pointer(), memory.size(), 0, &region).ok()) << hole;
+    const uint64_t whole = memory.address() + (hole == 0 ? VmmMemory::kChunk : 0);
+    ASSERT_TRUE(succeeded(
+        pair->a.register_memory(reinterpret_cast<void*>(whole), VmmMemory::kChunk, 0, &region)));
+    ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+  }
+}
+
+TEST_P(GpuRanges, WithOneOfAnotherGpuBetweenAreRefused) {
+  start_here();
+  VmmMemory memory(3, 0, {0, 1, 0});
   tcpx_region region = 0;
-  EXPECT_FALSE(pair->a.register_memory(memory.pointer(), memory.size(), 0, &region).ok());
-  ASSERT_TRUE(succeeded(pair->a.register_memory(memory.pointer(), VmmMemory::kChunk, 0, &region)));
-  ASSERT_TRUE(succeeded(pair->a.deregister(region)));
+  Result result = pair->a.register_memory(memory.pointer(), memory.size(), 0, &region);
+  EXPECT_EQ(result.code(), TCPX_INVALID_ARGUMENT);
+  EXPECT_NE(result.text().find(strf("cuda:1 from byte {} of", VmmMemory::kChunk)),
+            std::string::npos)
+      << result.text();
 }
 
 TEST_F(GpuFault, MemoryOfAnotherGpuThanItIsSaidToBeIsRefused) {

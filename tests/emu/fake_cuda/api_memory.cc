@@ -37,7 +37,7 @@ unsigned type_of(const Range* range) {
 }
 
 // One attribute; `range` is null for memory that the driver does not know.
-int attribute_of(int attribute, uint64_t address, const Range* range, void* out) {
+int attribute_of(int attribute, uint64_t address, const Range* range, bool mapped, void* out) {
   const bool known = range != nullptr;
   const bool on_host = known && (range->on_host() || range->kind == Kind::kManaged);
   void* at = reinterpret_cast<void*>(address);
@@ -51,10 +51,11 @@ int attribute_of(int attribute, uint64_t address, const Range* range, void* out)
     case kAttributeIsManaged: return put<unsigned>(out, known && range->kind == Kind::kManaged);
     case kAttributeDeviceOrdinal: return put(out, known ? range->device : kNoOrdinal);
     case kAttributeIsLegacyIpcCapable:
-      return put<unsigned>(out, known && range->kind == Kind::kDevice);
+      return put<unsigned>(out,
+                           known && (range->kind == Kind::kDevice || range->kind == Kind::kName));
     case kAttributeRangeStart: return put<uint64_t>(out, known ? range->start : 0);
     case kAttributeRangeSize: return put<size_t>(out, known ? range->size : 0);
-    case kAttributeMapped: return put<unsigned>(out, known);
+    case kAttributeMapped: return put<unsigned>(out, mapped);
     case kAttributeAllowedHandleTypes: return put<uint64_t>(out, 0);
     case kAttributeRdmaCapable: return put<unsigned>(out, 0);
     case kAttributeAccessFlags:
@@ -161,16 +162,19 @@ FAKE_CUDA_API cuMemGetAddressRange_v2(uint64_t* start, size_t* size, uint64_t ad
 FAKE_CUDA_API cuPointerGetAttribute(void* out, int attribute, uint64_t address) {
   FAKE_CUDA_CALL(kInit);
   Range range;
-  if (out == nullptr || !told_range(address, &range)) return kInvalidValue;
-  return attribute_of(attribute, address, &range, out);
+  bool mapped = false;
+  if (out == nullptr || !attribute_range(address, &range, &mapped)) return kInvalidValue;
+  return attribute_of(attribute, address, &range, mapped, out);
 }
 FAKE_CUDA_API cuPointerGetAttributes(unsigned count, int* attributes, void** values,
                                      uint64_t address) {
   FAKE_CUDA_CALL(kInit);
   Range range;
-  const bool known = told_range(address, &range);
+  bool mapped = false;
+  const bool known = attribute_range(address, &range, &mapped);
   for (unsigned i = 0; i < count; ++i)
-    if (int code = attribute_of(attributes[i], address, known ? &range : nullptr, values[i]))
+    if (int code =
+            attribute_of(attributes[i], address, known ? &range : nullptr, mapped, values[i]))
       return code;
   return kSuccess;
 }

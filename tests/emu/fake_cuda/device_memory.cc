@@ -160,6 +160,19 @@ bool told_range(uint64_t address, Range* out) {
   return true;
 }
 
+bool attribute_range(uint64_t address, Range* out, bool* mapped) {
+  MemoryReader reader;
+  *mapped = told_range(address, out);
+  if (!ranges_are_reservations() || (*mapped && out->kind != Kind::kMapped)) return *mapped;
+  uint64_t start = 0;
+  const Reservation* reservation = reservation_of(address, 1, &start);
+  if (reservation == nullptr) return *mapped;
+  if (!*mapped) *out = {.kind = Kind::kMapped};
+  out->start = start;
+  out->size = reservation->size;
+  return true;
+}
+
 uint8_t* view_of(uint64_t address, size_t size, int device, Touch touch) {
   MemoryReader reader;
   const Range* first = range_at(address);

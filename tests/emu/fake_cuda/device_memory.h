@@ -46,6 +46,9 @@ inline constexpr int kAnyDevice = -1;
 bool find_range(uint64_t address, Range* out);
 // The same as the driver tells it: with its neighbours, if the plan says so.
 bool told_range(uint64_t address, Range* out);
+// What an address of mapped memory tells by attributes: its reservation, mapped there or not (as a
+// driver 580 does), or what told_range says, as the plan has it.
+bool attribute_range(uint64_t address, Range* out, bool* mapped);
 // All of [address, address + size), which may be in several mappings that follow each other; null:
 // some of it is not known, or not to be touched by the device (kAnyDevice: a copy engine).
 uint8_t* view_of(uint64_t address, size_t size, int device, Touch touch);

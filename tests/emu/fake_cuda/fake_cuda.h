@@ -49,10 +49,12 @@ struct FakeCuda {
   //   hang:N                 that asynchronous copy does not end until release()
   //   copy_us:US  kernel_us:US  write_us:US     what an operation takes, each (0: as ever)
   //   hold_kernels:MS        no kernel starts for so long; 0: until release()
-  //   neighbours_are_one:1   an address of mapped memory tells a range with what is mapped beside
-  //   it any_context:1          a call without a current context takes the first device's primary
-  //   one one_by_one:1           operations of all streams are ordered as ThreadSanitizer sees it;
-  //   stays device_memory:BYTES  host_memory:BYTES    no more than that can be allocated (pinned)
+  //   neighbours_are_one:1   a range of mapped memory is told with what is mapped beside it
+  //   ranges_are_reservations:0   attributes tell that range, too; else the reservation around an
+  //                          address, mapped there or not
+  //   any_context:1          a call without a current context takes the first device's primary one
+  //   one_by_one:1           operations of all streams are ordered for ThreadSanitizer; stays
+  //   device_memory:BYTES  host_memory:BYTES    no more than that can be allocated (pinned)
   bool (*plan)(const char* entries);
   void (*clear_plan)();  // hung copies and held kernels stay so
   void (*release)();     // they go on, and those that are planned do not hang

@@ -29,7 +29,7 @@ struct Plan {
   std::vector<uint64_t> hangs;  // how many copies from now
   std::atomic<uint64_t> hung{0}, released{0};
   std::atomic<int64_t> kernels_held_until{0};
-  std::atomic<bool> one_by_one{false}, neighbours{false}, any_context{false};
+  std::atomic<bool> one_by_one{false}, neighbours{false}, reservations{true}, any_context{false};
   std::atomic<int64_t> takes_ns[4] = {};
   std::atomic<uint64_t> device_memory{UINT64_MAX}, host_memory{UINT64_MAX};
 };
@@ -80,6 +80,7 @@ bool add_value(const std::string& what, uint64_t n) {
   if (what == "kernel_us") return set_us(OpKind::kKernel, n), true;
   if (what == "write_us") return set_us(OpKind::kWrite, n), true;
   if (what == "neighbours_are_one") return plan().neighbours = n != 0, true;
+  if (what == "ranges_are_reservations") return plan().reservations = n != 0, true;
   if (what == "any_context") return plan().any_context = n != 0, true;
   if (what == "one_by_one") return plan().one_by_one = n != 0, true;
   if (what == "device_memory") return plan().device_memory = n, true;
@@ -128,6 +129,7 @@ void clear_plan() {
   for (auto& takes : p.takes_ns) takes = 0;
   p.device_memory = p.host_memory = UINT64_MAX;
   p.neighbours = p.any_context = false;
+  p.reservations = true;
 }
 
 void release_plan() {
@@ -167,6 +169,10 @@ bool hang_is_over(uint64_t ticket) {
 
 bool neighbours_are_one() {
   return plan().neighbours.load(std::memory_order_relaxed);
+}
+
+bool ranges_are_reservations() {
+  return plan().reservations.load(std::memory_order_relaxed);
 }
 
 bool takes_any_context() {

@@ -26,6 +26,7 @@ bool hang_is_over(uint64_t ticket);
 bool kernels_are_held();
 bool is_one_by_one();
 bool neighbours_are_one();
+bool ranges_are_reservations();
 bool takes_any_context();
 int64_t planned_ns(OpKind kind);  // what an operation takes
 bool has_room(bool device_memory, uint64_t bytes_in_all);
