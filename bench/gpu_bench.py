@@ -389,11 +389,16 @@ def nixl_row(table, record, name, tuned):
 
 
 def sockets(bench):
-    more = ("--lanes", "1,2", "--slots", "1,4", "--seconds", 0.05) if bench.small else ("--seconds", 0.3)
-    for line in run([bench.build / "bench/tcpx_gpu_sockets", *more]).splitlines():
+    more = ("--lanes", "1,2", "--slots", "1,4", "--seconds", 0.05) if bench.small else ("--seconds", 0.15)
+    for chunk in ("512K",) if bench.small else ("512K", "2M"):
+        bench.attempt(f"chunks of {chunk}", sockets_of, chunk, more)
+
+
+def sockets_of(bench, chunk, more):
+    for line in run([bench.build / "bench/tcpx_gpu_sockets", "--chunk", chunk, *more]).splitlines():
         one = json.loads(line)
         waits = one["send_gpu_us"], one["recv_gpu_us"]
-        bench.table.add(f"{one['kind']}, {one['lanes']} lane{'s' * (one['lanes'] > 1)}, {one['slots']} slot{'s' * (one['slots'] > 1)}",
+        bench.table.add(f"{one['kind']}, {one['lanes']} lane{'s' * (one['lanes'] > 1)}, {one['slots']} slot{'s' * (one['slots'] > 1)} of {chunk}",
                         f"{one['gb_per_s']:.2f} GB/s, a chunk: send {one['send_us']:.0f} us, recv {one['recv_us']:.0f}",
                         f"waits for the GPU {waits[0]:.0f} / {waits[1]:.0f} us" if any(waits) else "", **one)
 

@@ -61,16 +61,19 @@ Status EngineCore::prepare(uint64_t id, tcpx_op op, std::span<const tcpx_local_p
   for (const tcpx_local_piece& piece : local) bytes += std::min(piece.length, UINT64_MAX - bytes);
   // Lanes of one loop send one after the other: they get no parts of their own, but take turns with
   // what is longer than a chunk.
-  uint64_t share = bytes / std::min<size_t>(shared_.lanes_per_peer, shared_.loops.size()) + 4095;
+  const uint64_t lanes = std::min<size_t>(shared_.lanes_per_peer, shared_.loops.size());
+  auto cut = [&](uint64_t parts, uint64_t smallest) {
+    const uint64_t share = bytes / parts + 4095, most = shared_.options.chunk_bytes;
+    return std::clamp(share - share % 4096, std::min(smallest, most), most);
+  };
   PlanRequest request{op, local, remote, nullptr, 0, shared_.movers};
   wire::Uid uid;
   if (peer->is_established()) {
     uid = peer->identity().uid;
     request.remote_engine = uid.data();
   }
-  request.chunk_bytes =
-      std::clamp(share - share % 4096, std::min(tuning::kSmallestCut, shared_.options.chunk_bytes),
-                 shared_.options.chunk_bytes);
+  request.chunk_bytes = cut(lanes, tuning::kSmallestCut);
+  request.gpu_chunk_bytes = cut(lanes * tuning::kGpuParts, tuning::kSmallestGpuCut);
   auto transfer = std::make_shared<TransferState>();
   if (Status status = make_plan(request, shared_.regions, &transfer->plan); !status) return status;
   transfer->peer = std::move(peer);

@@ -190,11 +190,12 @@ Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* o
                            plan.local_regions.end());
   for (size_t i = 0; i < stretches.size(); ++i) {
     bool last = i + 1 == stretches.size();
-    uint64_t most = stretches[i].most;
+    uint64_t most = std::min(stretches[i].most, request.chunk_bytes);
+    if (!stretches[i].local.is_host() || !stretches[i].remote.is_host())
+      most = std::min(most, request.gpu_chunk_bytes);
     if (request.movers != nullptr)
       most = std::min(most, request.movers->most_at_a_time(stretches[i].local));
-    cut_chunks(&plan, stretches[i], last ? plan.runs.size() : stretches[i + 1].first_run,
-               std::min(request.chunk_bytes, most));
+    cut_chunks(&plan, stretches[i], last ? plan.runs.size() : stretches[i + 1].first_run, most);
     plan.local_places |= mask_of(stretches[i].local);
     plan.remote_places |= mask_of(stretches[i].remote);
   }

@@ -83,7 +83,8 @@ struct PlanRequest {
   std::span<const tcpx_remote_piece> remote;
   const uint8_t* remote_engine;  // 16 bytes all remote regions must belong to; null: not known yet
   uint64_t chunk_bytes;
-  const Movers* movers = nullptr;  // know the longest chunk of a place of ours; null: any
+  const Movers* movers = nullptr;         // know the longest chunk of a place of ours; null: any
+  uint64_t gpu_chunk_bytes = UINT64_MAX;  // of chunks with an end in a GPU's memory
 };
 
 Status make_plan(const PlanRequest& request, const RegionTable& regions, Plan* out);

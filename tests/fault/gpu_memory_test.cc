@@ -289,6 +289,25 @@ TEST_F(GpuFault, ChunksAreAsShortAsEitherSideNeeds) {
     }
 }
 
+// One that is short for its lanes is cut so that what is copied, what is sent and what is copied at
+// the other end are different parts of it.
+TEST_F(GpuFault, ShortTransfersAreInPartsThatOverlap) {
+  constexpr uint64_t kShort = 1 << 20;
+  start("cuda", "host", {{"chunk_bytes", "512K"}});
+  const auto chunks = [](Transfer transfer) {
+    EXPECT_TRUE(succeeded(transfer.post()));
+    EXPECT_TRUE(succeeded(transfer.wait(kLong))) << transfer.error();
+    return transfer.receipt().chunks;
+  };
+  for (tcpx_op op : {TCPX_WRITE, TCPX_READ}) {
+    EXPECT_EQ(chunks(pair->prepare(op, kShort)), 8u);
+    Transfer host;
+    ASSERT_TRUE(succeeded(pair->a.prepare(pair->b_at_a, op, {{host_a_.region, 0, kShort}},
+                                          {{&pair->remote_b, 0, kShort}}, &host)));
+    EXPECT_EQ(chunks(std::move(host)), 2u);
+  }
+}
+
 TEST_F(GpuFault, ThePinnedStagingIsNotMoreThanWasGiven) {
   constexpr uint64_t kMarks = 64 << 10;
   for (const char* chunk : {"4K", "512K", "16M"})

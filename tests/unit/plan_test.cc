@@ -1,5 +1,6 @@
 #include "engine/plan.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -175,6 +176,26 @@ TEST_F(PlanTest, ChunksAreAsShortAsBothSidesNeed) {
   EXPECT_EQ(longest(local_, far), 4096u);
   EXPECT_EQ(longest(device, far), 4096u);
   EXPECT_EQ(longest(local_, forged), 4096u) << "nobody makes us plan byte by byte";
+}
+
+TEST_F(PlanTest, WhatHasAnEndInAGpuHasALimitOfItsOwn) {
+  uint64_t device = 0;
+  ASSERT_TRUE(table_.add({memory_.data(), 40'000, 0, {Place::Kind::kCuda, 3}}, &device).ok());
+  tcpx_remote_region far = remote_;
+  far.memory = TCPX_MEMORY_CUDA;
+  const auto sizes = [&](const tcpx_remote_region& remote) {
+    locals_ = {{local_, 0, 30'000}, {device, 30'000, 10'000}};
+    remotes_ = {{&remote, 0, 30'000}, {&remote, 30'000, 10'000}};
+    Plan plan;
+    EXPECT_TRUE(
+        make_plan({TCPX_WRITE, locals_, remotes_, nullptr, 16384, nullptr, 8192}, table_, &plan));
+    EXPECT_EQ(moves(plan, memory_.data()).size(), 40'000u);
+    std::vector<uint64_t> out;
+    for (const Chunk& chunk : plan.chunks) out.push_back(chunk.bytes);
+    return out;
+  };
+  EXPECT_THAT(sizes(remote_), ::testing::ElementsAre(16384, 13616, 8192, 1808));
+  EXPECT_THAT(sizes(far), ::testing::ElementsAre(8192, 8192, 8192, 5424, 8192, 1808));
 }
 
 // A description says what its peer likes.
