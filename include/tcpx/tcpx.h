@@ -149,8 +149,8 @@ TCPX_API tcpx_code tcpx_connect_address(tcpx_engine* engine, const char* address
 TCPX_API tcpx_code tcpx_peer_wait(tcpx_engine* engine, tcpx_peer peer, int64_t timeout_ms);
 /* Next peer that connected to us, in order of arrival; TCPX_IN_PROGRESS if none came in time. */
 TCPX_API tcpx_code tcpx_accept(tcpx_engine* engine, int64_t timeout_ms, tcpx_peer* peer);
-/* Ends the peer's transfers, says goodbye, closes, forgets the peer. TCPX_DEADLINE: all of that, but
- * a copy or a plugin's call that does not end still uses memory, until tcpx_deregister of it
+/* Ends the peer's transfers, says goodbye, closes, forgets the peer. TCPX_DEADLINE: all of that,
+ * but a copy or a plugin's call that does not end still uses memory, until tcpx_deregister of it
  * returns TCPX_OK. */
 TCPX_API tcpx_code tcpx_disconnect(tcpx_engine* engine, tcpx_peer peer);
 
@@ -281,12 +281,13 @@ TCPX_API tcpx_code tcpx_wait(tcpx_transfer* transfer, int64_t timeout_ms);
  * TCPX_CANCELLED unless it ended before, or while this call waited for the peer. */
 TCPX_API tcpx_code tcpx_cancel(tcpx_transfer* transfer, int64_t timeout_ms);
 /* Frees the handle. In progress: cancelled without waiting for the peer; local memory is safe to
- * reuse when this returns (unless a net plugin hangs in a call with it: then the session ends, and
- * the log says so). What a WRITE has sent may still land at the peer, unless tcpx_cancel
- * said TCPX_OK before. NULL is fine, and so is one that was released before: a handle is never
- * given twice, and other functions answer TCPX_INVALID_ARGUMENT for it. Other threads may be inside
- * calls on this transfer: what they wait for ends (in TCPX_CANCELLED, unless it was over before),
- * and this call returns when they are out. */
+ * reuse when this returns, however long a copy of GPU memory takes to end (unless a net plugin
+ * hangs in a call with it: then the session ends, and the log says so). What a WRITE has sent may
+ * still land at the peer, unless tcpx_cancel said TCPX_OK before. NULL is fine, and so is one that
+ * was released before: a handle is never given twice, and other functions answer
+ * TCPX_INVALID_ARGUMENT for it. Other threads may be inside calls on this transfer: what they wait
+ * for ends (in TCPX_CANCELLED, unless it was over before), and this call returns when they are out.
+ */
 TCPX_API void tcpx_release(tcpx_transfer* transfer);
 
 typedef struct tcpx_receipt {

@@ -236,7 +236,8 @@ size_t ChunksIn::revoke(uint64_t region) {
     if (chunk->slot == nullptr && core_.lane->holds(chunk)) ++held;
   });
   core_.moves.each_placing([&](RxChunk* chunk) {
-    if (chunk->state == RxChunk::State::kPlacing && lies_in(chunk->pieces, region)) ++held;
+    if (!(chunk->state == RxChunk::State::kPlacing) || !lies_in(chunk->pieces, region)) return;
+    if (!core_.moves.take_back(chunk, TCPX_STALE_REGION)) ++held;
   });
   frames_.each([&](TxFrame* frame) {
     const bool in_use = frame->header.type == wire::FrameType::kData;

@@ -356,7 +356,9 @@ bool ChunksOut::stop(ChunkOut& entry) {
   TxFrame* frame = entry.frame;
   RxChunk* landing = entry.landing;
   if (frame != nullptr && frame->move != 0) return false;
-  if (landing != nullptr && landing->state == RxChunk::State::kPlacing) return false;
+  if (landing != nullptr && landing->state == RxChunk::State::kPlacing &&
+      !core_.moves.take_back(landing, TCPX_CANCELLED))
+    return false;
   if (landing != nullptr && landing->state == RxChunk::State::kLanding) {
     landing->drop(TCPX_CANCELLED);
     core_.shared.counters.stale_frames.fetch_add(1, std::memory_order_relaxed);

@@ -11,7 +11,8 @@ LaneCore::LaneCore(Peer& of_peer, uint32_t number, Loop& its_loop, const LaneTra
       window(of_peer.identity().window),
       loop(its_loop),
       traits(of_path),
-      moves(its_loop.mover(), window, of_path) {
+      moves(its_loop.mover(), window, of_path,
+            of_path.own_loop() ? std::make_shared<SlotShare>() : of_peer.slots_of(its_loop)) {
   load.may_hang = of_path.may_hang;
 }
 

@@ -13,8 +13,9 @@ constexpr Nanos kSlotPatience = 5 * kMilli;
 
 }  // namespace
 
-LaneMoves::LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits)
-    : mover_(mover), places_(traits.places), alone_(traits.own_loop()) {
+LaneMoves::LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits,
+                     std::shared_ptr<SlotShare> share)
+    : mover_(mover), places_(traits.places), alone_(traits.own_loop()), share_(std::move(share)) {
   placing_.reserve(window + 1);
   if (mover == nullptr) return;
   waiting_.reserve(2 * window);
@@ -161,6 +162,20 @@ RxChunk* LaneMoves::next_placed(MoveEnd* end) {
   return chunk;
 }
 
+bool LaneMoves::take_back(RxChunk* chunk, tcpx_code why) {
+  if (chunk->move == 0) return true;
+  if (!chunk->spare || !mover_->take_back(chunk->move)) return false;
+  chunk->move = 0;
+  chunk->refusal = why;
+  --running_;
+  return true;
+}
+
+void LaneMoves::take_back_writes(tcpx_code why) {
+  for (RxChunk* chunk : placing_)
+    if (chunk->header.type == wire::FrameType::kWrite) (void)take_back(chunk, why);
+}
+
 // ---- slots ---------------------------------------------------------------------------------
 
 PlaceMask LaneMoves::starved_places() const {
@@ -180,15 +195,15 @@ bool LaneMoves::is_waited_for(const Place& place) const {
 
 uint8_t* LaneMoves::take(SlotUse use, uint64_t bytes, const Place& place) {
   if (!may_take(use, place)) return nullptr;
-  if (held_.size() <= index_of(place)) held_.resize(index_of(place) + 1);
+  share_->make_room(place);
   uint8_t* slot = mover_->take_slot(use, bytes, place);
-  if (slot != nullptr) ++held_[index_of(place)][static_cast<size_t>(use)];
+  if (slot != nullptr) share_->took(use, place);
   return slot;
 }
 
 void LaneMoves::give(SlotUse use, uint8_t** slot, const Place& place) {
   mover_->give_slot(use, std::exchange(*slot, nullptr));
-  --held_[index_of(place)][static_cast<size_t>(use)];
+  share_->gave(use, place);
 }
 
 void LaneMoves::give_back(TxFrame* frame) {

@@ -7,11 +7,12 @@
 // finds none would, so that one lands in spare memory after a short while.
 #pragma once
 
-#include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/slot_share.h"
 #include "memory/mover.h"
 #include "path/lane.h"
 #include "path/lane_traits.h"
@@ -20,8 +21,9 @@ namespace tcpx {
 
 class LaneMoves {
  public:
-  // `mover`: null where nothing is moved.
-  LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits);
+  // `mover`: null where nothing is moved. `share`: of the session, on this loop.
+  LaneMoves(Mover* mover, uint32_t window, const LaneTraits& traits,
+            std::shared_ptr<SlotShare> share);
 
   // Whether memory of this place can be reached at all; without a mover nobody asks.
   bool serves(const Place& place) const {
@@ -63,6 +65,10 @@ class LaneMoves {
   // All of it has arrived. True: nothing is to be moved.
   bool place(RxChunk* chunk);
   RxChunk* next_placed(MoveEnd* end);
+  // Where a chunk that is being placed waits for a slot still: it is not placed any more, but is
+  // refused with `why` when it is looked at. False: it is in the memory, or may be.
+  bool take_back(RxChunk* chunk, tcpx_code why);
+  void take_back_writes(tcpx_code why);
   template <class F>
   void each_placing(F&& f) const {
     for (RxChunk* chunk : placing_) f(chunk);
@@ -81,11 +87,9 @@ class LaneMoves {
 
  private:
   using enum SlotUse;
-  // The lanes of a loop share its slots. A lane whose peer does not read keeps what it has: it gets
-  // no more than are left for the others.
   bool may_take(SlotUse use, const Place& place) const {
-    const size_t held = held_of(use, place), free = mover_->free_slots(use, place);
-    return free > 0 && (alone_ || held == 0 || held < free);
+    const size_t free = mover_->free_slots(use, place);
+    return free > 0 && (alone_ || share_->may_take(use, place, free));
   }
   PlaceMask starved_places() const;
   bool is_waited_for(const Place& place) const;
@@ -104,13 +108,7 @@ class LaneMoves {
   std::vector<TxFrame*> waiting_, filling_;
   std::vector<RxChunk*> placing_;
   size_t running_ = 0;
-  // Slots, by place (the host's first) and SlotUse.
-  static size_t index_of(const Place& place) { return place.is_host() ? 0 : 1 + place.device; }
-  size_t held_of(SlotUse use, const Place& place) const {
-    const size_t at = index_of(place);
-    return at < held_.size() ? held_[at][static_cast<size_t>(use)] : 0;
-  }
-  std::vector<std::array<size_t, 2>> held_{1};
+  const std::shared_ptr<SlotShare> share_;
   // What has arrived and found no slot: of which place, and since when. Of places in `without_` it
   // has waited long enough, and none has come back since.
   PlaceMask wanted_ = 0, without_ = 0;

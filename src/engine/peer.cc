@@ -27,6 +27,12 @@ void Peer::established(PeerIdentity identity, std::string name) {
   established_.store(true);
 }
 
+std::shared_ptr<SlotShare> Peer::slots_of(const Loop& loop) {
+  for (auto& [of, share] : slots_)
+    if (of == &loop) return share;
+  return slots_.emplace_back(&loop, std::make_shared<SlotShare>()).second;
+}
+
 Status Peer::add_lane(uint32_t index, const LaneFactory& factory, const LaneTraits& traits) {
   PeerLane* lane;
   LanesKept kept;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/epoch_talk.h"
@@ -17,6 +18,7 @@
 #include "engine/peer_state.h"
 #include "engine/peer_watch.h"
 #include "engine/refusal_budget.h"
+#include "engine/slot_share.h"
 #include "engine/transfers.h"
 #include "session/auth.h"
 #include "wire/handshake.h"
@@ -94,6 +96,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Notes notes();
   std::vector<LaneReport> lane_reports();  // also of lanes that are gone
 
+  // What its lanes on an engine's loop hold of slots; for a lane that is being made, under the
+  // lock.
+  std::shared_ptr<SlotShare> slots_of(const Loop& loop);
+
   const bool inbound;
 
  private:
@@ -113,6 +119,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Notes notes_;
   std::function<void()> on_up_;
   uint32_t expected_lanes_ = 0;
+  std::vector<std::pair<const Loop*, std::shared_ptr<SlotShare>>> slots_;
 };
 
 }  // namespace tcpx

@@ -201,6 +201,7 @@ void PeerLane::on_down(const Status& status) noexcept {
   core_.assert_inside();
   core_.load.open.store(false, std::memory_order_release);
   quietly([&] { in_.drop_receiving(); });
+  core_.moves.take_back_writes(TCPX_PEER_DISCONNECTED);  // the peer sends them again
   if (quietly([&] { finish_moves(); }) && core_.moves_running() == 0) return ended(status);
   // Nothing arrives or leaves through this lane any more, but what has arrived may still be moved
   // into place: a chunk must not be asked for again while its first copy can still land.

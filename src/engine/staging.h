@@ -80,15 +80,17 @@ class SlotWait {
  private:
   bool waits() const { return without_ > 0 || !wanting_.empty(); }
   void begin(Nanos now) {
-    if (!waits()) since_ = now;
+    if (!waits()) since_ = last_end_ = now;
   }
+  // Of one that a lane tells late others may have waited longer.
   void end(Nanos now) {
-    if (!waits()) sum_ += now - since_;
+    last_end_ = std::max(last_end_, now);
+    if (!waits()) sum_ += last_end_ - since_;
   }
 
   LaneBits wanting_;      // that would take one from the queue
   uint32_t without_ = 0;  // chunks at lanes
-  Nanos since_ = 0, sum_ = 0;
+  Nanos since_ = 0, last_end_ = 0, sum_ = 0;
 };
 
 struct Staging {

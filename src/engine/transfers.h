@@ -94,6 +94,13 @@ class Transfers {
   Fence::Result stop(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos close_at,
                      Nanos deadline);
   void end_now(const std::shared_ptr<TransferState>& transfer, const Status& status, uint64_t post);
+  struct Ending {
+    std::shared_ptr<TransferState> transfer;
+    uint64_t post;
+    Nanos close_at = kNever;
+    std::shared_ptr<Fence> fence = nullptr;
+  };
+  void await_ends(std::vector<Ending>& endings);
   void cancel_live(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos deadline);
   void look_again(const std::shared_ptr<TransferState>& transfer, uint64_t post, Nanos deadline);
   Status await_loose(TransferState& transfer, uint64_t post, Nanos deadline);

@@ -60,38 +60,52 @@ Fence::Result Transfers::stop(const std::shared_ptr<TransferState>& transfer, ui
 // Local fence now, no waiting for the peer. Of this post, or of the present one (0).
 void Transfers::end_now(const std::shared_ptr<TransferState>& transfer, const Status& status,
                         uint64_t post) {
-  Nanos close_at;
+  std::vector<Ending> endings;
+  endings.reserve(1);
   {
     PeerLock lock(state_);
     if (!transfer->live() || (post != 0 && transfer->id != post)) return;
-    post = transfer->id;
     begin_end(lock, *transfer, status, now_ns() + Fence::kLongestHold);
-    close_at = transfer->close_at;
+    endings.push_back({transfer, transfer->id, transfer->close_at});
   }
-  // Its end may have begun long ago: lanes get the time to answer all the same.
-  Fence::Result fence = stop(transfer, post, close_at, std::max(close_at, now_ns()) + kClosing);
-  PeerLock lock(state_);
-  if (!transfer->is_live_post(post) || fence == Fence::Result::kNotYet) return;
-  transfer->held |= fence == Fence::Result::kPluginHangs;
-  finish(lock, *transfer, transfer->status.code());
+  await_ends(endings);
 }
 
 void Transfers::end_all_now(const Status& status) {
-  std::vector<std::shared_ptr<TransferState>> running;
+  std::vector<Ending> endings;
   {
     PeerLock lock(state_);
-    running = lock->live;
+    endings.reserve(lock->live.size());
+    const Nanos close_at = now_ns() + Fence::kLongestHold;
+    for (auto& transfer : lock->live) {
+      begin_end(lock, *transfer, status, close_at);
+      endings.push_back({transfer, transfer->id, transfer->close_at});
+    }
   }
-  for (auto& transfer : running) end_now(transfer, status, 0);
+  await_ends(endings);
+}
+
+// All are asked before the first is waited for, and all together have the time of one.
+void Transfers::await_ends(std::vector<Ending>& endings) {
+  Nanos give_up = now_ns();  // an end may have begun long ago: lanes get the time to answer
+  for (Ending& ending : endings) {
+    ending.fence = stop_fence(ending.transfer, ending.post, ending.close_at);
+    give_up = std::max(give_up, ending.close_at);
+  }
+  give_up += kClosing;
+  for (Ending& ending : endings) {
+    TransferState& t = *ending.transfer;
+    const Fence::Result fence =
+        ending.fence->await(give_up, [this](Nanos now) { return peer_.hangs(now); });
+    PeerLock lock(state_);
+    if (!t.is_live_post(ending.post) || fence == Fence::Result::kNotYet) continue;
+    t.held |= fence == Fence::Result::kPluginHangs;
+    finish(lock, t, t.status.code());
+  }
 }
 
 // Lanes are asked and not waited for: a fence that does not hold yet is looked at the next time.
 void Transfers::advance_ends() {
-  struct Ending {
-    std::shared_ptr<TransferState> transfer;
-    uint64_t post;
-    Nanos close_at;
-  };
   std::vector<Ending> to_ask;
   {
     PeerLock lock(state_);
@@ -104,8 +118,8 @@ void Transfers::advance_ends() {
         finish(lock, t, t.status.code());
     }
   }
-  for (auto& [transfer, post, close_at] : to_ask) {
-    std::shared_ptr<Fence> fence = stop_fence(transfer, post, close_at);
+  for (auto& [transfer, post, close_at, fence] : to_ask) {
+    fence = stop_fence(transfer, post, close_at);
     PeerLock lock(state_);
     if (!transfer->is_live_post(post)) continue;
     transfer->fence = fence;

@@ -55,6 +55,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   };
   Part take_part(MoveWatcher& watcher);  // once per loop; none left: of_each is 0
   uint32_t slots_of_each() const { return cut_.slots_of_each; }
+  uint32_t slots_of_a_chunk() const { return static_cast<uint32_t>(cut_.chunk / cut_.slot); }
   void wake() {
     if (asleep_.load(std::memory_order_seq_cst) != 0) wake_thread();
   }

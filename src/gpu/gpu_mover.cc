@@ -40,6 +40,7 @@ GpuMover::Part* GpuMover::part_of(const Place& place) {
   part->gpu = gpu;
   part->taken.resize(2 * gpu->slots_of_each());
   part->busy.resize(2 * gpu->slots_of_each());
+  part->arriving.resize(2 * gpu->slots_of_each());
   part->of = gpu->take_part(watcher_);
   part->free[0] = part->free[1] = part->of.of_each;
   parts_[place.device] = std::move(part);
@@ -59,7 +60,12 @@ size_t GpuMover::free_slots(SlotUse use, const Place& place) {
   if (place.is_host()) return host_.free_slots(use, place);
   Part* part = part_of(place);
   if (part == nullptr || part->chunks[static_cast<size_t>(use)] == kMostChunks) return 0;
-  return part->free[static_cast<size_t>(use)];
+  return use == SlotUse::kSend ? part->free[0] : free_for_heads(*part);
+}
+
+size_t GpuMover::free_for_heads(const Part& part) {
+  const size_t kept = part.slots_arriving + part.gpu->slots_of_a_chunk();
+  return part.of.of_each <= kept ? 0 : std::min(part.free[1], part.of.of_each - kept);
 }
 
 uint64_t GpuMover::most_bytes(const Place& place) {
@@ -68,33 +74,51 @@ uint64_t GpuMover::most_bytes(const Place& place) {
   return part == nullptr ? 0 : part->of.of_each * part->gpu->slot_bytes();
 }
 
-// Neighbours where one is not enough: a peer may choose larger chunks than we do. The first that
-// are free, so that the same few are used again and again and stay in the cache.
 uint8_t* GpuMover::take_slot(SlotUse use, uint64_t bytes, const Place& place) {
   if (place.is_host()) return host_.take_slot(use, bytes, place);
-  if (free_slots(use, place) == 0) return nullptr;
-  Part* part = part_of(place);
-  const uint64_t size = part->gpu->slot_bytes();
+  const size_t free = free_slots(use, place);
+  if (free == 0) return nullptr;
+  Part& part = *part_of(place);
+  const uint64_t size = part.gpu->slot_bytes(), need = (bytes + size - 1) / size;
+  if (need > free) return nullptr;
+  uint8_t* slot = take(use, bytes, part);
+  if (slot == nullptr || use == SlotUse::kSend) return slot;
+  part.arriving[static_cast<size_t>(slot - part.of.slots) / size] = true;
+  part.slots_arriving += need;
+  return slot;
+}
+
+// Neighbours where one is not enough: a peer may choose larger chunks than we do. The first that
+// are free, so that the same few are used again and again and stay in the cache.
+uint8_t* GpuMover::take(SlotUse use, uint64_t bytes, Part& part) {
+  const uint64_t size = part.gpu->slot_bytes();
   const auto need = static_cast<uint32_t>((bytes + size - 1) / size);
-  const size_t begin = use == SlotUse::kSend ? 0 : part->of.of_each, end = begin + part->of.of_each;
+  const size_t begin = use == SlotUse::kSend ? 0 : part.of.of_each, end = begin + part.of.of_each;
   uint32_t run = 0;
   for (size_t at = begin; at < end; ++at) {
-    run = part->busy[at] ? 0 : run + 1;
+    run = part.busy[at] ? 0 : run + 1;
     if (run < need) continue;
     const size_t first = at + 1 - need;
-    std::fill_n(part->busy.begin() + static_cast<std::ptrdiff_t>(first), need, true);
-    part->taken[first] = need;
-    ++part->chunks[static_cast<size_t>(use)];
-    part->free[static_cast<size_t>(use)] -= need;
-    return part->of.slots + first * size;
+    std::fill_n(part.busy.begin() + static_cast<std::ptrdiff_t>(first), need, true);
+    part.taken[first] = need;
+    ++part.chunks[static_cast<size_t>(use)];
+    part.free[static_cast<size_t>(use)] -= need;
+    return part.of.slots + first * size;
   }
   return nullptr;
+}
+
+void GpuMover::has_arrived(Part& part, size_t first) {
+  if (!part.arriving[first]) return;
+  part.arriving[first] = false;
+  part.slots_arriving -= part.taken[first];
 }
 
 void GpuMover::give_slot(SlotUse use, uint8_t* slot) {
   size_t first = 0;
   Part* part = part_with(slot, &first);
   if (part == nullptr) return host_.give_slot(use, slot);
+  has_arrived(*part, first);  // or never does
   const uint32_t count = std::exchange(part->taken[first], 0);
   --part->chunks[static_cast<size_t>(use)];
   std::fill_n(part->busy.begin() + static_cast<std::ptrdiff_t>(first), count, false);
@@ -144,7 +168,7 @@ void GpuMover::give_slot_of(Spare& spare) {
 }
 
 // With a slot it is a move like any other.
-MoveState GpuMover::look_at_spare(const Place& place, Part& part, Spare& spare, MoveEnd* end) {
+MoveState GpuMover::look_at_spare(Part& part, Spare& spare, MoveEnd* end) {
   if (spare.begun) {
     const MoveState state = look_at(part, spare.number, end);
     if (state != MoveState::kRunning) give_slot_of(spare);
@@ -152,7 +176,7 @@ MoveState GpuMover::look_at_spare(const Place& place, Part& part, Spare& spare, 
   }
   const bool lost = part.gpu->lost();
   if (!lost && spare.slot == nullptr) {
-    spare.slot = take_slot(SlotUse::kReceive, spare.bytes, place);
+    if (part.chunks[1] < kMostChunks) spare.slot = take(SlotUse::kReceive, spare.bytes, part);
     if (spare.slot == nullptr) return MoveState::kRunning;
     std::memcpy(spare.slot, spare.memory.data(), spare.bytes);
   }
@@ -178,7 +202,10 @@ uint64_t GpuMover::begin(bool out, std::span<const iovec> memory, const Place& p
   Part& part = *part_of(place);
   const uint64_t device = (uint64_t{place.device} + 1) << kDeviceShift;
   const size_t index = out || part.spare_bytes == 0 ? part.spares.size() : spare_at(part, slot);
-  if (index == part.spares.size()) return device | push(part, out, memory, slot);
+  if (index == part.spares.size()) {
+    if (!out) has_arrived(part, static_cast<size_t>(slot - part.of.slots) / part.gpu->slot_bytes());
+    return device | push(part, out, memory, slot);
+  }
   part.spares[index]->to = memory;
   ++part.spares_waiting;
   return device | kOutOfSpare | index;
@@ -209,14 +236,24 @@ void GpuMover::say_why(const Gpu& gpu, MoveEnd* end) noexcept {
 MoveState GpuMover::look(uint64_t ticket, MoveEnd* end) {
   const uint64_t device = ticket >> kDeviceShift;
   if (device == 0) return host_.look(ticket, end);
-  const Place place{Place::Kind::kCuda, static_cast<uint16_t>(device - 1)};
-  Part& part = *parts_[place.device];
+  Part& part = *parts_[device - 1];
   const uint64_t number = ticket & kNumber;
   const MoveState state = (ticket & kOutOfSpare) != 0
-                              ? look_at_spare(place, part, *part.spares[number], end)
+                              ? look_at_spare(part, *part.spares[number], end)
                               : look_at(part, static_cast<uint32_t>(number), end);
   if (state == MoveState::kFailed && end->why.empty()) say_why(*part.gpu, end);
   return state;
+}
+
+bool GpuMover::take_back(uint64_t ticket) {
+  const uint64_t device = ticket >> kDeviceShift;
+  if (device == 0 || (ticket & kOutOfSpare) == 0) return false;
+  Part& part = *parts_[device - 1];
+  Spare& spare = *part.spares[ticket & kNumber];
+  if (spare.begun) return false;
+  spare.begun = true;
+  --part.spares_waiting;
+  return true;
 }
 
 // Asked after the watcher has said that it does not look: either the GPU's thread sees that, or we

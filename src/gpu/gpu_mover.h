@@ -2,7 +2,9 @@
 // memory where it is staged, too.
 //
 // What arrives for a GPU whose slots do not come back goes into spare memory, up to four times the
-// loop's part of the staging, and from there through a slot when there is one.
+// loop's part of the staging, and from there through a slot when there is one. A chunk that arrives
+// keeps its slot for as long as its peer takes to send it, so those never take all: what lies in
+// spare memory is moved in the GPU's time, not in a peer's.
 #pragma once
 
 #include <memory>
@@ -53,6 +55,7 @@ class GpuMover final : public Mover {
                     const Place& place) override;
   uint64_t begin_unpack(const Unpacking& what) override { return host_.begin_unpack(what); }
   MoveState look(uint64_t ticket, MoveEnd* end) override;
+  bool take_back(uint64_t ticket) override;
   bool tells() override;
   void tell_nobody() noexcept override;
 
@@ -74,7 +77,9 @@ class GpuMover final : public Mover {
     // free, or in the middle of one.
     std::vector<uint32_t> taken;
     std::vector<bool> busy;
+    std::vector<bool> arriving;  // what begins here is not all there yet
     size_t free[2] = {};
+    size_t slots_arriving = 0;
     size_t chunks[2] = {};                       // that have slots
     std::vector<std::unique_ptr<Spare>> spares;  // null: a free place
     uint64_t spare_bytes = 0;
@@ -82,13 +87,16 @@ class GpuMover final : public Mover {
   };
   Part* part_of(const Place& place);
   Part* part_with(const uint8_t* slot, size_t* index);
+  static size_t free_for_heads(const Part& part);
+  uint8_t* take(SlotUse use, uint64_t bytes, Part& part);
+  static void has_arrived(Part& part, size_t first);
   uint64_t begin(bool out, std::span<const iovec> memory, const Place& place, uint8_t* slot);
   static size_t spare_at(const Part& part, const uint8_t* at);  // none: how many there are
   static uint32_t push(Part& part, bool out, std::span<const iovec> memory, uint8_t* slot);
   static void say_why(const Gpu& gpu, MoveEnd* end) noexcept;
   void give_slot_of(Spare& spare);
   static MoveState look_at(Part& part, uint32_t number, MoveEnd* end);
-  MoveState look_at_spare(const Place& place, Part& part, Spare& spare, MoveEnd* end);
+  MoveState look_at_spare(Part& part, Spare& spare, MoveEnd* end);
 
   const OpenGpus& gpus_;
   MoveWatcher& watcher_;

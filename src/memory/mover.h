@@ -3,8 +3,9 @@
 // use, its bytes pass through a slot, out of the memory before they leave, into it after they
 // arrived. What a net plugin has received in fragments is unpacked straight into the memory.
 //
-// A move is begun and looked at; it takes its time, cannot be called back, and while it runs it
-// touches the memory: fences wait for it (engine/lane_moves.h, path/net/receive_comm.h).
+// A move is begun and looked at; it takes its time, cannot be called back once it touches memory,
+// and while it runs it touches the memory: fences wait for it (engine/lane_moves.h,
+// path/net/receive_comm.h).
 //
 // One mover per loop, used in its exclusive section only: no locks.
 #pragma once
@@ -101,6 +102,9 @@ class Mover {
   // Once it is not running the ticket is worth nothing any more, and `end` is told. Done: the bytes
   // are there for whoever looks. Failed: the destination may hold anything.
   virtual MoveState look(uint64_t ticket, MoveEnd* end) = 0;
+  // A move out of spare memory that still waits for a slot, and has touched nothing: it is not
+  // begun, and the ticket is worth nothing any more. False: it is any other.
+  virtual bool take_back(uint64_t) { return false; }
   // Moves go on only while they are looked at, a little each time: whoever has one looks again at
   // once, and no other thread is in the memory between two looks.
   virtual bool by_hand() const { return false; }

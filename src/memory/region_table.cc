@@ -89,7 +89,8 @@ Status RegionTable::retire(uint64_t id) {
 void RegionTable::free_slot_locked(uint32_t index) {
   Slot* slot = slot_at(index);
   delete slot->grants.exchange(nullptr, std::memory_order_relaxed);
-  if (slot->given + 1 < RegionIds::kGenerations) (void)quietly([&] { free_.push_back(index); });
+  if (slot->given + 1 == RegionIds::kGenerations) return;
+  (void)quietly([&free = free_, index] { free.push_back(index); });
 }
 
 void RegionTable::recycle(uint64_t id) {

@@ -24,10 +24,10 @@ struct GpuMoverOfALoop : testing::Test {
   static constexpr Place kGpu{Place::Kind::kCuda, 0};
   static constexpr uint64_t kChunk = 64 << 10;
 
-  // Two slots each way.
+  // Three slots each way.
   static gpu::GpuMovers::Settings settings() {
     gpu::GpuMovers::Settings out;
-    out.gpu.staging = 4 * kChunk;
+    out.gpu.staging = 6 * kChunk;
     out.gpu.chunk = kChunk;
     return out;
   }
@@ -40,6 +40,24 @@ struct GpuMoverOfALoop : testing::Test {
     test::fake_cuda()->clear_plan();
     test::fake_cuda()->release();
     mover->tell_nobody();
+  }
+
+  MoveState ends(uint64_t ticket) {
+    MoveEnd end;
+    MoveState state = MoveState::kRunning;
+    for (int i = 0; i < 5000 && state == MoveState::kRunning; ++i) {
+      state = mover->look(ticket, &end);
+      std::this_thread::sleep_for(1ms);
+    }
+    return state;
+  }
+  bool moved_out_of_spare() {
+    uint8_t* spare = mover->take_spare(kChunk, kGpu);
+    const iovec all{memory.address(), kChunk};
+    const bool done =
+        spare != nullptr && ends(mover->begin_in(spare, {&all, 1}, kGpu)) == MoveState::kDone;
+    if (spare != nullptr) mover->give_spare(spare, kGpu);
+    return done;
   }
 
   Sleeper loop;
@@ -72,6 +90,45 @@ TEST_F(GpuMoverOfALoop, WhoWaitsForASlotAloneLooksByItself) {
   while (mover->take_slot(SlotUse::kReceive, kChunk, kGpu) != nullptr) {
   }
   EXPECT_FALSE(mover->tells());
+}
+
+// Peers take as long as they like to send what they have announced.
+TEST_F(GpuMoverOfALoop, HeadsLeaveASlotForWhatHasArrived) {
+  const auto head = [&] { return mover->take_slot(SlotUse::kReceive, kChunk, kGpu); };
+  uint8_t *first = head(), *second = head();
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  EXPECT_EQ(head(), nullptr);
+  EXPECT_EQ(mover->free_slots(SlotUse::kReceive, kGpu), 0u);
+  for (int round = 0; round < 3; ++round) EXPECT_TRUE(moved_out_of_spare());
+  // What has arrived leaves in the GPU's time, and another may come.
+  const iovec all{memory.address(), kChunk};
+  const uint64_t ticket = mover->begin_in(first, {&all, 1}, kGpu);
+  uint8_t* third = head();
+  EXPECT_NE(third, nullptr);
+  EXPECT_EQ(ends(ticket), MoveState::kDone);
+  for (uint8_t* slot : {first, second, third}) mover->give_slot(SlotUse::kReceive, slot);
+  EXPECT_EQ(mover->free_slots(SlotUse::kReceive, kGpu), 2u);
+}
+
+TEST_F(GpuMoverOfALoop, WhatWaitsForASlotInSpareMemoryIsTakenBack) {
+  for (int i = 0; i < 2; ++i) mover->take_slot(SlotUse::kReceive, kChunk, kGpu);
+  ASSERT_TRUE(test::fake_cuda()->plan("hang:1"));
+  const iovec all{memory.address(), kChunk};
+  uint8_t *begun = mover->take_spare(kChunk, kGpu), *waiting = mover->take_spare(kChunk, kGpu);
+  const uint64_t one = mover->begin_in(begun, {&all, 1}, kGpu);
+  const uint64_t other = mover->begin_in(waiting, {&all, 1}, kGpu);
+  MoveEnd end;
+  EXPECT_EQ(mover->look(one, &end), MoveState::kRunning);
+  EXPECT_EQ(mover->look(other, &end), MoveState::kRunning);
+  EXPECT_FALSE(mover->take_back(one)) << "it has a slot, and may be in the memory";
+  EXPECT_TRUE(mover->take_back(other));
+  mover->give_spare(waiting, kGpu);
+  EXPECT_TRUE(mover->tells()) << "nothing waits for a slot any more";
+  test::fake_cuda()->clear_plan();
+  test::fake_cuda()->release();
+  EXPECT_EQ(ends(one), MoveState::kDone);
+  EXPECT_FALSE(mover->take_back(one));
+  mover->give_spare(begun, kGpu);
 }
 
 }  // namespace

@@ -115,17 +115,18 @@ TEST(PathsTable, MemoryThatAPathDoesNotServeGoesThroughASlot) {
   } nobody;
   HostMovers movers(false);
   std::unique_ptr<Mover> mover = movers.make(MoverFor::kBeside, nobody);
+  const auto share = std::make_shared<SlotShare>();
   const Place host, cuda{Place::Kind::kCuda, 0};
   LaneTraits traits;
-  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits).stages(host));
-  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits).serves(host));
-  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits).serves(cuda));
+  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits, share).stages(host));
+  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits, share).serves(host));
+  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits, share).serves(cuda));
   traits.places = PlaceKinds(Place::Kind::kCuda);
-  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits).serves(cuda));
-  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits).stages(host));
+  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits, share).serves(cuda));
+  EXPECT_TRUE(LaneMoves(mover.get(), 4, traits, share).stages(host));
   traits.places = PlaceKinds(Place::Kind::kCuda) | PlaceKinds(Place::Kind::kHost);
-  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits).stages(host));
-  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits).stages(cuda));
+  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits, share).stages(host));
+  EXPECT_FALSE(LaneMoves(mover.get(), 4, traits, share).stages(cuda));
 }
 
 }  // namespace

@@ -321,11 +321,14 @@ TEST(SlowMovers, LanesOfALoopShareItsSlots) {
     ASSERT_TRUE(pair.moved(round % 2 == 0 ? TCPX_WRITE : TCPX_READ, round));
 }
 
-// A lane whose peer does not read keeps its slots. It gets no more than are left for others.
-TEST(SlowMovers, NoLaneTakesAllSlots) {
+// Lanes whose peer does not read keep their slots. A session gets no more than are left for others,
+// however many lanes it has.
+TEST(SlowMovers, NoSessionTakesAllSlots) {
   SlowMoves moves(8, 0);
   SlowMover mover(moves);
-  LaneMoves greedy(&mover, 16, LaneTraits{}), modest(&mover, 16, LaneTraits{});
+  const auto theirs = std::make_shared<SlotShare>();
+  LaneMoves greedy(&mover, 16, LaneTraits{}, theirs), another(&mover, 16, LaneTraits{}, theirs),
+      modest(&mover, 16, LaneTraits{}, std::make_shared<SlotShare>());
   std::deque<TxFrame> frames;
   uint8_t memory[64] = {};
   auto fill = [&](LaneMoves& lane) {
@@ -335,8 +338,9 @@ TEST(SlowMovers, NoLaneTakesAllSlots) {
     lane.fill(&frame);
   };
   size_t taken = 0;
-  for (; greedy.starved() == 0; ++taken) fill(greedy);
+  for (; greedy.starved() == 0; ++taken) fill(taken % 2 == 0 ? greedy : another);
   EXPECT_EQ(taken, 4u);
+  EXPECT_FALSE(another.starved() == 0);
   EXPECT_TRUE(modest.starved() == 0);
   fill(modest);
   EXPECT_TRUE(modest.starved() == 0);

@@ -87,6 +87,19 @@ TEST(SlotWait, IsTheTimeInWhichAnybodyWaits) {
   EXPECT_EQ(wait.sum(9'999), 450);
 }
 
+// A lane tells of a chunk's slot when its move is over, others meanwhile that they wait no more.
+TEST(SlotWait, LastsAsLongAsWhoWaitedLongest) {
+  SlotWait wait;
+  wait.one_more_without(1'000);
+  wait.one_more_without(1'010);
+  wait.one_less_without(1'500);
+  wait.one_less_without(1'100);
+  EXPECT_EQ(wait.sum(9'999), 500);
+  wait.one_more_without(2'000);
+  wait.one_less_without(2'010);
+  EXPECT_EQ(wait.sum(9'999), 510);
+}
+
 TEST(Staging, AddsUpWhatMovesTook) {
   Staging staging;
   MoveEnd good;
