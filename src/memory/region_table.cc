@@ -1,8 +1,8 @@
 #include "memory/region_table.h"
 
 #include <algorithm>
+#include <new>
 
-#include "base/caught.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -90,7 +90,10 @@ void RegionTable::free_slot_locked(uint32_t index) {
   Slot* slot = slot_at(index);
   delete slot->grants.exchange(nullptr, std::memory_order_relaxed);
   if (slot->given + 1 == RegionIds::kGenerations) return;
-  (void)quietly([&free = free_, index] { free.push_back(index); });
+  try {
+    free_.push_back(index);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void RegionTable::recycle(uint64_t id) {
