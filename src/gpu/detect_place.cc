@@ -77,7 +77,9 @@ Status detect_place(const void* base, uint64_t length, Place* out) {
     if (!is_host(range) && !range.is_one() && range.mapped == 0)
       return bad_call(
           TCPX_INVALID_ARGUMENT,
-          strf("nothing is mapped from byte {} of {} of the GPU's memory on", at - from, length));
+          strf("nothing is mapped from byte {} of {} of the GPU's memory on; register each "
+               "part by itself",
+               at - from, length));
     Place here;
     if (Status status = place_of(*driver, range, &here); !status) return status;
     if (at == from) *out = here;
