@@ -9,7 +9,7 @@
 namespace tcpx::test {
 namespace {
 
-constexpr uint64_t kBytes = 100'000;
+constexpr uint64_t kMoved = 100'000;
 constexpr uint32_t kBoth = TCPX_REMOTE_READ | TCPX_REMOTE_WRITE;
 
 Options small() {
@@ -27,7 +27,7 @@ struct Ends {
   tcpx_peer b_at_a = 0;
   tcpx_remote_region theirs{};
 
-  Ends() { host = make_local(b, kBytes, kBoth, 2, "host"), theirs = describe(b, host.region); }
+  Ends() { host = make_local(b, kMoved, kBoth, 2, "host"), theirs = describe(b, host.region); }
   void meet() {
     TCPX_HOLDS(a.connect(b.connection_info(), &b_at_a).ok());
     TCPX_HOLDS(a.peer_wait(b_at_a, kLong).ok());
@@ -35,8 +35,8 @@ struct Ends {
   tcpx_code move(tcpx_op op, bool scattered) {
     std::vector<tcpx_local_piece> mine;
     std::vector<tcpx_remote_piece> others;
-    const uint64_t length = scattered ? 500 : kBytes, step = scattered ? 1000 : kBytes;
-    for (uint64_t at = 0; at < kBytes; at += step) {
+    const uint64_t length = scattered ? 500 : kMoved, step = scattered ? 1000 : kMoved;
+    for (uint64_t at = 0; at < kMoved; at += step) {
       mine.push_back({gpu.region, at, length});
       others.push_back({&theirs, at, length});
     }
@@ -49,12 +49,12 @@ struct Ends {
   // Out of the GPU's memory and back into it; the first that does not end well.
   tcpx_code there_and_back(uint64_t number) {
     for (bool scattered : {false, true}) {
-      fill(*gpu.memory, 0, kBytes, Pattern(1, number), 0);
+      fill(*gpu.memory, 0, kMoved, Pattern(1, number), 0);
       if (tcpx_code code = move(TCPX_WRITE, scattered); code != TCPX_OK) return code;
-      fill(*gpu.memory, 0, kBytes, Pattern(3, number), 0);
+      fill(*gpu.memory, 0, kMoved, Pattern(3, number), 0);
       if (tcpx_code code = move(TCPX_READ, scattered); code != TCPX_OK) return code;
-      const uint64_t length = scattered ? 500 : kBytes, step = scattered ? 1000 : kBytes;
-      for (uint64_t at = 0; at < kBytes; at += step)
+      const uint64_t length = scattered ? 500 : kMoved, step = scattered ? 1000 : kMoved;
+      for (uint64_t at = 0; at < kMoved; at += step)
         if (mismatch(*gpu.memory, at, length, Pattern(1, number), at) >= 0)
           TCPX_COMPLAIN("round {}: done, and the bytes are wrong", number);
     }
@@ -73,16 +73,16 @@ TCPX_CHILD(gpu_threads) {
     Ends ends;
     ends.meet();
     fail_on_library_threads(static_cast<int64_t>(number));
-    ends.gpu.memory = std::make_unique<DeviceMemory>(kBytes);
+    ends.gpu.memory = std::make_unique<DeviceMemory>(kMoved);
     tcpx_code code =
-        ends.a.register_memory(ends.gpu.memory->address(), kBytes, 0, &ends.gpu.region).code();
+        ends.a.register_memory(ends.gpu.memory->address(), kMoved, 0, &ends.gpu.region).code();
     if (code == TCPX_OK) code = ends.there_and_back(number);
     failed = stop_failing();
     if (!failed && code != TCPX_OK)
       TCPX_COMPLAIN("round {}: {} without a fault", number, tcpx_code_name(code));
     if (ends.gpu.region == 0)
       TCPX_HOLDS(
-          ends.a.register_memory(ends.gpu.memory->address(), kBytes, 0, &ends.gpu.region).ok());
+          ends.a.register_memory(ends.gpu.memory->address(), kMoved, 0, &ends.gpu.region).ok());
     if (ends.a.peer_wait(ends.b_at_a, Ms{0}).code() != TCPX_OK) ends.meet();
     code = ends.there_and_back(number + 1'000'000);
     if (code != TCPX_OK)
@@ -102,16 +102,16 @@ TCPX_CHILD(gpu_callers) {
   bool failed = true;
   for (int64_t n = 1; failed && complaints() == 0; ++n) {
     {
-      DeviceMemory memory(kBytes);
+      DeviceMemory memory(kMoved);
       Engine engine = make_engine(small());
       tcpx_region region = 0;
       fail_on_this_thread(n);
-      tcpx_code code = engine.register_memory(memory.address(), kBytes, 0, &region).code();
+      tcpx_code code = engine.register_memory(memory.address(), kMoved, 0, &region).code();
       failed = stop_failing();
       if (code != TCPX_OK && (!failed || code != TCPX_NO_MEMORY))
         TCPX_COMPLAIN("allocation {}: {}", n, tcpx_code_name(code));
       if (code != TCPX_OK)
-        TCPX_HOLDS(engine.register_memory(memory.address(), kBytes, 0, &region).ok());
+        TCPX_HOLDS(engine.register_memory(memory.address(), kMoved, 0, &region).ok());
     }
     if (fake_cuda()->host_bytes() != pinned || fake_cuda()->streams_open() > streams + 1)
       TCPX_COMPLAIN("allocation {}: {} pinned bytes and {} streams are left", n,
@@ -125,7 +125,7 @@ TCPX_CHILD(gpu_callers) {
 TCPX_CHILD(region_fences) {
   exempt_this_thread();
   Engine a = make_engine(small()), b = make_engine(small());
-  Local mine = make_local(a, kBytes, 0, 1, "host");
+  Local mine = make_local(a, kMoved, 0, 1, "host");
   tcpx_peer b_at_a = 0;
   // What a lane lacks on this thread ends its session.
   auto meet = [&] {
@@ -134,12 +134,12 @@ TCPX_CHILD(region_fences) {
     TCPX_HOLDS(a.peer_wait(b_at_a, kLong).ok());
   };
   meet();
-  Local local = make_local(b, kBytes, kBoth, 2, "host");
+  Local local = make_local(b, kMoved, kBoth, 2, "host");
   tcpx_remote_region theirs = describe(b, local.region);
   auto write_once = [&] {
     Transfer transfer;
-    Result result = a.prepare(b_at_a, TCPX_WRITE, {{mine.region, 0, kBytes}},
-                              {{&theirs, 0, kBytes}}, &transfer);
+    Result result = a.prepare(b_at_a, TCPX_WRITE, {{mine.region, 0, kMoved}},
+                              {{&theirs, 0, kMoved}}, &transfer);
     if (result) result = transfer.post();
     return result ? transfer.wait(kLong).code() : result.code();
   };
@@ -189,7 +189,7 @@ TCPX_CHILD(region_fences) {
       "deregister", [&] { return b.deregister(local.region).code(); }, nothing,
       [&](int64_t n) {
         refused(n);
-        local = make_local(b, kBytes, kBoth, 2, "host");
+        local = make_local(b, kMoved, kBoth, 2, "host");
         theirs = describe(b, local.region);
       });
   return complaints();
