@@ -29,9 +29,7 @@ Status EngineRegions::retire(uint64_t region) {
   peers_.all_with_lanes(&peers);
   // From here on nobody can resolve the id. What resolved it before is stopped in its loop.
   for (auto& peer : peers) peer->transfers().end_users_of(region, close_at);
-  auto let_go = [region](PeerLane& lane) {
-    return lane.revoke(region) + lane.stop_users_of(region);
-  };
+  auto let_go = [region](PeerLane& lane) { return lane.let_go_of(region); };
   if (Status status = fence(peers, let_go, close_at, give_up); !status) return status;
   for (auto& peer : peers) peer->transfers().finish_users_of(region);
   // Nothing uses the memory any more, and it is about to be freed.

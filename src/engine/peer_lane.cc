@@ -145,10 +145,12 @@ size_t PeerLane::stop(const TransferState& transfer, uint64_t post) {
   return out_.stop(transfer, post);
 }
 
-size_t PeerLane::stop_users_of(uint64_t region) {
+// Counted at one moment: a move that ended between two counts looked like memory that is held by
+// something else, for which the lane is closed.
+size_t PeerLane::let_go_of(uint64_t region) {
   core_.assert_inside();
   advance_moves();
-  return out_.stop_users_of(region);
+  return in_.revoke(region) + out_.stop_users_of(region);
 }
 
 size_t PeerLane::revoke(uint64_t region) {

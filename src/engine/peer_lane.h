@@ -37,7 +37,7 @@ class PeerLane final : public LaneLife, public LaneSink {
   // ---- what is asked of a lane ----
   // As ChunksOut and ChunksIn say; moves that are over count no more.
   size_t stop(const TransferState& transfer, uint64_t post);
-  size_t stop_users_of(uint64_t region);
+  size_t let_go_of(uint64_t region);  // of our transfers and of the peer's
   size_t revoke(uint64_t region);
   void send_bye();
   // The oldest chunk without an answer, for the stall report; empty if younger than `age`.
