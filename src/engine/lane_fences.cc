@@ -39,6 +39,9 @@ void LaneFences::look() noexcept {
     core_.or_close([&] { let_go = fence->is_let_go_by(lane_); });
     // Where that closed the lane they are gone from here: it has told them.
     if (i >= fences_.size() || fences_[i] != fence) return;
+    // One that is closed holds moves alone, and is not looked at again when they are over: also if
+    // it had no memory to find that out.
+    if (!core_.open() && core_.moves_running() == 0) let_go = true;
     if (!let_go) {
       ++i;
       continue;
