@@ -80,6 +80,7 @@ TEST_F(GpuMoverOfALoop, WhoSleepsIsToldOfTheEndOfAMove) {
     std::this_thread::sleep_for(1ms);
   }
   EXPECT_FALSE(end.failed()) << end.why;
+  for (int i = 0; i < 5000 && loop.told == 0; ++i) std::this_thread::sleep_for(1ms);  // after it
   EXPECT_GT(loop.told, 0);
 }
 
