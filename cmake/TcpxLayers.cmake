@@ -1,8 +1,8 @@
 # One object target per folder of src/; a layer may use only the layers below it.
 # tests/check_layers.py holds the includes to the same order.
 
-# Sanitized builds compile up to eight sources as one (CMAKE_UNITY_BUILD in CMakePresets.json), which takes less than half the
-# time. Not these: each has a name of its own file (in an unnamed namespace) that another source of its folder has too.
+# Sanitized builds and the tests of the release build compile up to eight sources as one (CMAKE_UNITY_BUILD), which takes less
+# than half the time. Not these: each has a name of its own file (in an unnamed namespace) that another source of its folder has too.
 set(TCPX_COMPILED_ALONE
   src/path/net/plugin.cc src/path/net/plugin_probe.cc
   plugins/tcpx_emu/send_comm.cc
