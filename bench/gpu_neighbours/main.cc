@@ -175,9 +175,11 @@ void scenario_stopped(const Settings& settings) {
           sum(together), 0.9,
           std::string(right ? "content right" : "content WRONG") +
               "; its own transfer: " + ended.name());
+  size_t worst = 0;
   for (size_t i = 0; i < others.size(); ++i)
-    if (beside[i] < 0.5 * together[i])
-      state("one of the others lost half", false, "peer " + std::to_string(i + 1));
+    if (beside[i] * together[worst] < beside[worst] * together[i]) worst = i;
+  compare("the same: the one of them that lost most", beside[worst], "before", together[worst], 0.5,
+          "peer " + std::to_string(worst + 1));
   if (!right) state("4 VRAM peers, one stopped: content", false, "wrong");
 }
 

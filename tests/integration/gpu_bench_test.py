@@ -116,6 +116,27 @@ class Table(unittest.TestCase):
         self.assertRegex(result.stdout, r"(?m)^latency .*verification failed.*FAILED$")
 
 
+class Sweep(unittest.TestCase):
+    def sweep(self, *more):
+        return run(sys.executable, SOURCE / "bench/gpu_sweep.py", BUILD, "--lanes", "2", "--sizes", "1M", "--ms", "10", "--rounds", "1",
+                   *more)
+
+    def test_every_combination_is_a_row_beside_host_memory(self):
+        result = self.sweep("--set", "chunk_bytes=128K,256K", "--set", "gpu_staging=8M,16M", "--tcpx", f"other={BUILD}/tools/tcpx")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = result.stdout.splitlines()[1:]
+        self.assertEqual(len(rows), 2 * (1 + 2 * 2 * 2), result.stdout)
+        labels = [row.split("  ")[-1].strip() for row in rows]
+        for label in ("host memory", "chunk_bytes=128K gpu_staging=16M", "other chunk_bytes=256K gpu_staging=8M"):
+            self.assertEqual(labels.count(label), 2, result.stdout)  # WRITE and READ
+
+    def test_what_fails_is_told_and_exit_1(self):
+        result = self.sweep("--set", "chunk_bytes=128K,nonsense")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("FAILED: 2 lanes, chunk_bytes=nonsense", result.stdout)
+        self.assertEqual(sum(row.endswith("chunk_bytes=128K") for row in result.stdout.splitlines()), 2)
+
+
 if __name__ == "__main__":
     if not all(path.exists() for path in (FAKE_CUDA, RING, SOCKETS, NEIGHBOURS)):
         print("SKIP: the benchmarks or the fake CUDA driver are not built")
