@@ -58,6 +58,22 @@ Status place_of(const CudaDriver& driver, const Range& range, Place* out) {
                        range.device));
 }
 
+// CUDA's ranges say nothing about the host's memory, and what nothing is mapped at is taken for
+// that: the end is asked, too.
+Status host_to_the_end(const CudaDriver& driver, cu::Pointer from, cu::Pointer end) {
+  Range last;
+  if (end <= next_mapping(from) || range_at(driver, end - 1, &last) != cu::kSuccess ||
+      is_host(last))
+    return {};
+  if (last.managed != 0) return {};
+  return bad_call(
+      TCPX_INVALID_ARGUMENT,
+      strf(
+          "the memory is the host's, or nothing is mapped there, at first, and cuda:{} at its end, "
+          "byte {}; register each part by itself",
+          last.device, end - 1 - from));
+}
+
 }  // namespace
 
 Status detect_place(const void* base, uint64_t length, Place* out) {
@@ -88,7 +104,7 @@ Status detect_place(const void* base, uint64_t length, Place* out) {
                       strf("the memory is {} at first, and {} from byte {} of {} on; register each "
                            "part by itself",
                            out->text(), here.text(), at - from, length));
-    if (here.is_host() && !range.managed) return {};  // CUDA's ranges say nothing about it
+    if (here.is_host() && range.managed == 0) return host_to_the_end(*driver, from, end);
     const cu::Pointer behind = range.start + range.size;
     at = range.is_one() && behind > at ? behind : next_mapping(at);
   }

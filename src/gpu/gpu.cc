@@ -28,6 +28,9 @@ constexpr uint32_t kMostLoops = 64;
 Status refused(std::string text) {
   return bad_call(TCPX_UNSUPPORTED, std::move(text));
 }
+Status refused(cu::Result result, std::string text) {
+  return bad_call(result == cu::kOutOfMemory ? TCPX_NO_MEMORY : TCPX_UNSUPPORTED, std::move(text));
+}
 
 }  // namespace
 
@@ -93,7 +96,7 @@ Status Gpu::sync_memops(const void* base, uint64_t length) {
   const auto from = reinterpret_cast<cu::Pointer>(base);
   cu::Context before = nullptr;
   if (cu::Result result = cuda_.ctx_push_current(context_); result != cu::kSuccess)
-    return refused(strf("cuda:{}: {}", device_, cuda_.text_of(result)));
+    return refused(result, strf("cuda:{}: {}", device_, cuda_.text_of(result)));
   for (cu::Pointer at = from; at < from + length;) {
     const unsigned on = 1;
     // Memory that CUDA's virtual memory management made does not take it: its context has to.
@@ -153,7 +156,8 @@ void Gpu::run() {
 
 Status Gpu::set_up() {
   auto failed = [this](const char* what, cu::Result result) {
-    return refused(strf("cuda:{} cannot be used: {}: {}", device_, what, cuda_.text_of(result)));
+    return refused(result,
+                   strf("cuda:{} cannot be used: {}: {}", device_, what, cuda_.text_of(result)));
   };
   if (cu::Result r = cuda_.device_get(&handle_, device_); r != cu::kSuccess)
     return failed("cuDeviceGet", r);

@@ -38,34 +38,34 @@ GpuMover::Part* GpuMover::part_of(const Place& place) {
   // What may throw comes first: a part that is taken and not kept would be lost to this loop.
   auto part = std::make_unique<Part>();
   part->gpu = gpu;
-  part->taken.resize(2 * gpu->slots_of_each());
-  part->busy.resize(2 * gpu->slots_of_each());
-  part->arriving.resize(2 * gpu->slots_of_each());
+  for (Slots& slots : part->slots) slots = Slots(gpu->slots_of_each(), gpu->slots_of_a_chunk());
   part->of = gpu->take_part(watcher_);
-  part->free[0] = part->free[1] = part->of.of_each;
+  if (part->of.of_each == 0) part->slots[0] = part->slots[1] = {};
   parts_[place.device] = std::move(part);
   return parts_[place.device].get();
 }
 
-GpuMover::Part* GpuMover::part_with(const uint8_t* slot, size_t* index) {
+GpuMover::Part* GpuMover::part_with(const uint8_t* slot) {
   for (auto& part : parts_) {
     if (part == nullptr || slot < part->of.slots) continue;
-    *index = static_cast<size_t>(slot - part->of.slots) / part->gpu->slot_bytes();
-    if (*index < part->busy.size()) return part.get();
+    if (slot < part->of.slots + 2 * part->of.of_each * part->gpu->slot_bytes()) return part.get();
   }
   return nullptr;
+}
+
+// Those to send from come first.
+uint32_t GpuMover::index_of(const Part& part, SlotUse use, const uint8_t* slot) {
+  const auto index =
+      static_cast<uint32_t>(static_cast<uint64_t>(slot - part.of.slots) / part.gpu->slot_bytes());
+  return use == SlotUse::kSend ? index : index - part.of.of_each;
 }
 
 size_t GpuMover::free_slots(SlotUse use, const Place& place) {
   if (place.is_host()) return host_.free_slots(use, place);
   Part* part = part_of(place);
-  if (part == nullptr || part->chunks[static_cast<size_t>(use)] == kMostChunks) return 0;
-  return use == SlotUse::kSend ? part->free[0] : free_for_heads(*part);
-}
-
-size_t GpuMover::free_for_heads(const Part& part) {
-  const size_t kept = part.slots_arriving + part.gpu->slots_of_a_chunk();
-  return part.of.of_each <= kept ? 0 : std::min(part.free[1], part.of.of_each - kept);
+  if (part == nullptr || slots_of(*part, use).chunks() == kMostChunks) return 0;
+  const bool arrives = use == SlotUse::kReceive;
+  return slots_of(*part, use).room(arrives ? SlotHolder::kArrives : SlotHolder::kIsThere);
 }
 
 uint64_t GpuMover::most_bytes(const Place& place) {
@@ -76,53 +76,23 @@ uint64_t GpuMover::most_bytes(const Place& place) {
 
 uint8_t* GpuMover::take_slot(SlotUse use, uint64_t bytes, const Place& place) {
   if (place.is_host()) return host_.take_slot(use, bytes, place);
-  const size_t free = free_slots(use, place);
-  if (free == 0) return nullptr;
-  Part& part = *part_of(place);
-  const uint64_t size = part.gpu->slot_bytes(), need = (bytes + size - 1) / size;
-  if (need > free) return nullptr;
-  uint8_t* slot = take(use, bytes, part);
-  if (slot == nullptr || use == SlotUse::kSend) return slot;
-  part.arriving[static_cast<size_t>(slot - part.of.slots) / size] = true;
-  part.slots_arriving += need;
-  return slot;
+  if (free_slots(use, place) == 0) return nullptr;
+  const bool arrives = use == SlotUse::kReceive;
+  return take(use, arrives ? SlotHolder::kArrives : SlotHolder::kIsThere, bytes, *part_of(place));
 }
 
-// Neighbours where one is not enough: a peer may choose larger chunks than we do. The first that
-// are free, so that the same few are used again and again and stay in the cache.
-uint8_t* GpuMover::take(SlotUse use, uint64_t bytes, Part& part) {
+uint8_t* GpuMover::take(SlotUse use, SlotHolder holder, uint64_t bytes, Part& part) {
   const uint64_t size = part.gpu->slot_bytes();
-  const auto need = static_cast<uint32_t>((bytes + size - 1) / size);
-  const size_t begin = use == SlotUse::kSend ? 0 : part.of.of_each, end = begin + part.of.of_each;
-  uint32_t run = 0;
-  for (size_t at = begin; at < end; ++at) {
-    run = part.busy[at] ? 0 : run + 1;
-    if (run < need) continue;
-    const size_t first = at + 1 - need;
-    std::fill_n(part.busy.begin() + static_cast<std::ptrdiff_t>(first), need, true);
-    part.taken[first] = need;
-    ++part.chunks[static_cast<size_t>(use)];
-    part.free[static_cast<size_t>(use)] -= need;
-    return part.of.slots + first * size;
-  }
-  return nullptr;
-}
-
-void GpuMover::has_arrived(Part& part, size_t first) {
-  if (!part.arriving[first]) return;
-  part.arriving[first] = false;
-  part.slots_arriving -= part.taken[first];
+  const uint32_t first =
+      slots_of(part, use).take(static_cast<uint32_t>((bytes + size - 1) / size), holder);
+  if (first == Slots::kNone) return nullptr;
+  return part.of.slots + (first + (use == SlotUse::kSend ? 0 : part.of.of_each)) * size;
 }
 
 void GpuMover::give_slot(SlotUse use, uint8_t* slot) {
-  size_t first = 0;
-  Part* part = part_with(slot, &first);
+  Part* part = part_with(slot);
   if (part == nullptr) return host_.give_slot(use, slot);
-  has_arrived(*part, first);  // or never does
-  const uint32_t count = std::exchange(part->taken[first], 0);
-  --part->chunks[static_cast<size_t>(use)];
-  std::fill_n(part->busy.begin() + static_cast<std::ptrdiff_t>(first), count, false);
-  part->free[static_cast<size_t>(use)] += count;
+  slots_of(*part, use).give(index_of(*part, use, slot));
 }
 
 RegionExtent GpuMover::slot_extent(const uint8_t* slot) const {
@@ -176,7 +146,8 @@ MoveState GpuMover::look_at_spare(Part& part, Spare& spare, MoveEnd* end) {
   }
   const bool lost = part.gpu->lost();
   if (!lost && spare.slot == nullptr) {
-    if (part.chunks[1] < kMostChunks) spare.slot = take(SlotUse::kReceive, spare.bytes, part);
+    if (slots_of(part, SlotUse::kReceive).chunks() < kMostChunks)
+      spare.slot = take(SlotUse::kReceive, SlotHolder::kIsThere, spare.bytes, part);
     if (spare.slot == nullptr) return MoveState::kRunning;
     std::memcpy(spare.slot, spare.memory.data(), spare.bytes);
   }
@@ -203,7 +174,8 @@ uint64_t GpuMover::begin(bool out, std::span<const iovec> memory, const Place& p
   const uint64_t device = (uint64_t{place.device} + 1) << kDeviceShift;
   const size_t index = out || part.spare_bytes == 0 ? part.spares.size() : spare_at(part, slot);
   if (index == part.spares.size()) {
-    if (!out) has_arrived(part, static_cast<size_t>(slot - part.of.slots) / part.gpu->slot_bytes());
+    if (!out)
+      slots_of(part, SlotUse::kReceive).has_arrived(index_of(part, SlotUse::kReceive, slot));
     return device | push(part, out, memory, slot);
   }
   part.spares[index]->to = memory;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpu/gpu.h"
+#include "gpu/slots.h"
 #include "memory/host_mover.h"
 #include "memory/mover.h"
 #include "memory/pages.h"
@@ -73,23 +74,16 @@ class GpuMover final : public Mover {
   struct Part {
     Gpu* gpu = nullptr;
     Gpu::Part of;
-    // Per slot, those to send from first: of how many slots the piece that begins here is made; 0:
-    // free, or in the middle of one.
-    std::vector<uint32_t> taken;
-    std::vector<bool> busy;
-    std::vector<bool> arriving;  // what begins here is not all there yet
-    size_t free[2] = {};
-    size_t slots_arriving = 0;
-    size_t chunks[2] = {};                       // that have slots
+    Slots slots[2];                              // of each use
     std::vector<std::unique_ptr<Spare>> spares;  // null: a free place
     uint64_t spare_bytes = 0;
     size_t spares_waiting = 0;
   };
   Part* part_of(const Place& place);
-  Part* part_with(const uint8_t* slot, size_t* index);
-  static size_t free_for_heads(const Part& part);
-  uint8_t* take(SlotUse use, uint64_t bytes, Part& part);
-  static void has_arrived(Part& part, size_t first);
+  Part* part_with(const uint8_t* slot);
+  static Slots& slots_of(Part& part, SlotUse use) { return part.slots[static_cast<size_t>(use)]; }
+  static uint32_t index_of(const Part& part, SlotUse use, const uint8_t* slot);
+  static uint8_t* take(SlotUse use, SlotHolder holder, uint64_t bytes, Part& part);
   uint64_t begin(bool out, std::span<const iovec> memory, const Place& place, uint8_t* slot);
   static size_t spare_at(const Part& part, const uint8_t* at);  // none: how many there are
   static uint32_t push(Part& part, bool out, std::span<const iovec> memory, uint8_t* slot);

@@ -20,7 +20,7 @@ struct StagingCut {
     const uint64_t most = std::clamp(down(each / 3), kPage, up(chunk_asked));
     slot = slot_asked == 0 ? most : std::min(up(slot_asked), most);
     chunk = most / slot * slot;
-    slots_of_each = static_cast<uint32_t>(std::min(each / slot, kMostChunks * (chunk / slot)));
+    slots_of_each = static_cast<uint32_t>(std::min(each / chunk, kMostChunks) * (chunk / slot));
   }
 
   uint64_t slot;           // bytes

@@ -142,7 +142,7 @@ TEST_F(GpuFault, NoPinnedMemoryIsSaidAndTheEngineGoesOn) {
   tcpx_region region = 0;
   plan("host_memory:100000");
   Result result = pair->a.register_memory(memory->address(), kBytes, 0, &region);
-  EXPECT_FALSE(result.ok());
+  EXPECT_EQ(result.code(), TCPX_NO_MEMORY);
   EXPECT_NE(result.text().find("gpu_staging"), std::string::npos) << result.text();
   EXPECT_NE(result.text().find("CUDA error 2: "), std::string::npos) << result.text();
   expect_host_works();
@@ -165,7 +165,7 @@ TEST_F(GpuFault, WhatCannotBeMadeReadyIsSaidAndLeavesNothing) {
       Result result = engine.register_memory(memory->address(), kBytes, 0, &region);
       all_well();
       if (!result.ok()) {
-        EXPECT_EQ(result.code(), TCPX_UNSUPPORTED);
+        EXPECT_EQ(result.code(), TCPX_NO_MEMORY);
         EXPECT_NE(result.text().find("CUDA error 2: "), std::string::npos) << result.text();
       }
       ASSERT_TRUE(succeeded(engine.register_memory(memory->address(), kBytes, 0, &region)));

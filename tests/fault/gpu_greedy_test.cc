@@ -12,12 +12,14 @@ class GpuGreedy : public RawLanes {
   static constexpr uint64_t kChunk = 64 << 10, kBytes = 1 << 20;
   static constexpr uint32_t kLanes = 24;
 
-  // Eight slots each way for all lanes.
-  void SetUp() override {
+  // Room for eight chunks each way for all lanes.
+  void SetUp() override { start_with_slots("0"); }
+  void start_with_slots(const char* slot) {
     if (cuda().devices < 1) GTEST_SKIP() << "there is no GPU";
     order_operations();
     start({{"io_threads", "1"},
            {"gpu_staging", "1M"},
+           {"gpu_slot", slot},
            {"chunk_bytes", "64K"},
            {"socket_buffer", "32K"},
            {"lanes", std::to_string(kLanes)},
@@ -92,6 +94,33 @@ TEST_F(GpuGreedy, WhoSendsByteByByteHoldsUpNoOthers) {
   drip();
   expect_honest_moves(TCPX_WRITE);
   expect_honest_moves(TCPX_READ);
+}
+
+// Chunks of several slots, of which no two are as long.
+class GpuGreedySmallSlots : public GpuGreedy {
+ protected:
+  void SetUp() override { start_with_slots("4K"); }
+};
+
+TEST_F(GpuGreedySmallSlots, WhoSendsByteByByteLeavesRoomForWholeChunks) {
+  for (uint32_t turn = 0; turn < 3; ++turn) {
+    uint32_t sent = 0;
+    each_lane([&](RawClient& lane, uint32_t i) {
+      if (i % 3 != turn) return;  // some end, and what they leave is taken by others
+      const uint64_t bytes = (1 + (7 * i + 5 * turn) % 16) * 4096;
+      wire::Header head = header(wire::FrameType::kWrite, 1 + i);
+      head.payload_bytes = bytes;
+      head.piece = {theirs_.region, i * kChunk, bytes};
+      head.piece_count = 1;
+      ASSERT_TRUE(lane.send_header(head));
+      const uint64_t part = sent++ % 2 == 0 && turn < 2 ? bytes : bytes / 2;
+      ASSERT_TRUE(lane.socket().send(std::vector<uint8_t>(part, 0xee)));
+      if (part < bytes) return;
+      EXPECT_TRUE(lane.send_trailer(TCPX_OK));
+    });
+    expect_honest_moves(TCPX_WRITE);
+    expect_honest_moves(TCPX_READ);
+  }
 }
 
 TEST_F(GpuGreedy, NorDoesWhoAsksAndDoesNotRead) {

@@ -18,8 +18,9 @@ inline constexpr uint64_t mix(uint64_t x) {  // splitmix64's finaliser
   return x ^ (x >> 31);
 }
 
-// Of blocks that nobody else sees, so that they may be compiled for speed and without a sanitizer (pattern.cc). Memory under
-// test is touched by memcpy and memcmp alone, of which a sanitizer sees every byte.
+// Of blocks that nobody else sees, so that they may be compiled for speed and without a sanitizer
+// (pattern.cc). Memory under test is touched by memcpy and memcmp alone, of which a sanitizer sees
+// every byte.
 void pattern_words(uint64_t base, uint64_t first, uint64_t count, uint64_t* out);
 uint64_t digest_words(uint64_t value, const uint64_t* words, uint64_t count);
 

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "../support/fake_cuda.h"
+#include "../support/pattern.h"
 #include "gpu/gpu_movers.h"
 
 namespace tcpx {
@@ -24,13 +27,15 @@ struct GpuMoverOfALoop : testing::Test {
   static constexpr Place kGpu{Place::Kind::kCuda, 0};
   static constexpr uint64_t kChunk = 64 << 10;
 
-  // Three slots each way.
-  static gpu::GpuMovers::Settings settings() {
+  // Three chunks each way.
+  static gpu::GpuMovers::Settings settings(uint64_t slot) {
     gpu::GpuMovers::Settings out;
     out.gpu.staging = 6 * kChunk;
     out.gpu.chunk = kChunk;
+    out.gpu.slot = slot;
     return out;
   }
+  explicit GpuMoverOfALoop(uint64_t slot = 0) : movers(settings(slot), Log()) {}
   void SetUp() override {
     if (test::fake_cuda() == nullptr) GTEST_SKIP() << "needs the tests' driver";
     ASSERT_TRUE(movers.admit(memory.address(), kChunk, kGpu).ok());
@@ -62,7 +67,7 @@ struct GpuMoverOfALoop : testing::Test {
 
   Sleeper loop;
   test::DeviceMemory memory{kChunk};
-  gpu::GpuMovers movers{settings(), Log()};
+  gpu::GpuMovers movers;
   std::unique_ptr<Mover> mover = movers.make(MoverFor::kStreams, loop);
 };
 
@@ -130,6 +135,31 @@ TEST_F(GpuMoverOfALoop, WhatWaitsForASlotInSpareMemoryIsTakenBack) {
   EXPECT_EQ(ends(one), MoveState::kDone);
   EXPECT_FALSE(mover->take_back(one));
   mover->give_spare(begun, kGpu);
+}
+
+struct GpuMoverOfSmallSlots : GpuMoverOfALoop {
+  static constexpr uint64_t kSlot = kChunk / 4;
+  GpuMoverOfSmallSlots() : GpuMoverOfALoop(kSlot) {}
+};
+
+// Peers choose how long their chunks are, when they come and which of them never ends.
+TEST_F(GpuMoverOfSmallSlots, HeadsOfAnyLengthLeaveRoomForAWholeChunk) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    test::Rng rng(seed);
+    std::vector<uint8_t*> heads;
+    for (int step = 0; step < 60; ++step) {
+      uint8_t* head =
+          mover->take_slot(SlotUse::kReceive, (1 + rng.below(4)) * kSlot - rng.below(9), kGpu);
+      if (head != nullptr) heads.push_back(head);
+      if (heads.empty() || (head != nullptr && rng.below(3) != 0)) continue;
+      std::swap(heads[rng.below(heads.size())], heads.back());
+      mover->give_slot(SlotUse::kReceive, heads.back());
+      heads.pop_back();
+    }
+    ASSERT_TRUE(moved_out_of_spare()) << "seed " << seed;
+    for (uint8_t* head : heads) mover->give_slot(SlotUse::kReceive, head);
+    ASSERT_EQ(mover->free_slots(SlotUse::kReceive, kGpu), 2u) << "seed " << seed;
+  }
 }
 
 }  // namespace
