@@ -357,7 +357,7 @@ TEST(SlowMovers, ALaneWithoutASlotIsNotSilent) {
   pair.target.held = true;
   auto transfer = pair.post(TCPX_WRITE);
   ASSERT_TRUE(pair.reaches(pair.target.starved, 1, transfer));
-  pair.wait(transfer, 5 * kSecond);  // longer than these engines' peer_timeout
+  pair.wait(transfer, CorePair::longer_than(CorePair::kPeerTimeout));
   EXPECT_TRUE(transfer->in_progress()) << transfer->status.to_string();
   EXPECT_EQ(transfer->peer->live_lanes(), 2u);
   pair.target.held = false;
@@ -374,7 +374,7 @@ TEST(SlowMovers, APeerThatMovesIsNotAPluginThatHangs) {
   pair.prime(TCPX_WRITE, 1);
   pair.target.held = true;
   auto transfer = pair.post(TCPX_WRITE);
-  pair.wait(transfer, 4 * kSecond);  // longer than these engines' lane_timeout
+  pair.wait(transfer, CorePair::longer_than(CorePair::kLaneTimeout));
   EXPECT_TRUE(transfer->in_progress()) << transfer->status.to_string();
   EXPECT_EQ(transfer->peer->live_lanes(), 2u);
   pair.target.held = false;
